@@ -1,0 +1,63 @@
+/* Lab 4, position offsets. */
+#include "positions.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- 4a, 4b: rows that are added to the embedded tokens ---- */
+
+void sinusoidal(int start, int n, int d, real *out)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < d; j += 2) {
+            double angle = (start + i) / pow(10000, (double)j / d);
+            out[(size_t)i * d + j] = sin(angle);
+            out[(size_t)i * d + j + 1] = cos(angle);
+        }
+}
+
+int learned(const real *table, int n_rows, int d, int start, int n, real *out)
+{
+    if (start < 0 || n > n_rows - start)
+        return -1;
+    memcpy(out, table + (size_t)start * d, (size_t)n * d * sizeof *out);
+    return 0;
+}
+
+/* ---- 4c: pairs that are turned ---- */
+
+void rope_inplace(real *x, int start, int n, int heads, int d_head, double base)
+{
+    for (int i = 0; i < n * heads; i++, x += d_head)
+        for (int j = 0; j < d_head; j += 2) {
+            double angle = (start + i / heads) * pow(base, -(double)j / d_head);
+            double even = x[j], odd = x[j + 1];
+            x[j] = even * cos(angle) - odd * sin(angle);
+            x[j + 1] = even * sin(angle) + odd * cos(angle);
+        }
+}
+
+/* ---- 4d: whichever kind the model has ---- */
+
+int add_positions(const model *m, int start, int n, real *x)
+{
+    int d = m->shape.d_model;
+    real row[d];
+
+    if (start < 0 || n > m->shape.n_ctx - start)
+        return -1;
+    for (int i = 0; i < n && m->shape.position != ROTARY; i++) {
+        if (m->shape.position == SINUSOIDAL)
+            sinusoidal(start + i, 1, d, row);
+        else
+            learned(m->position_embedding, m->shape.n_ctx, d, start + i, 1, row);
+        add(x + (size_t)i * d, row, d);
+    }
+    return 0;
+}
+
+void turn_heads(const model *m, int start, int n, int heads, real *x)
+{
+    if (m->shape.position == ROTARY)
+        rope_inplace(x, start, n, heads, m->shape.d_head, m->shape.rope_base);
+}
