@@ -59,7 +59,8 @@ void stream_free(stream *s); /* leaves an empty stream without stop strings */
 
 /* ---- 1b, 1c: the loop ---- */
 
-/* Chooses a token from logits [V], which it leaves as they are. Returns -1 if it can't. */
+/* Chooses a token from logits [V], which it leaves as they are. generated [n_generated] are the tokens after the
+   prompt, which stands before them in the same array. Returns -1 if it can't choose. */
 typedef int choose_fn(void *state, const real *logits, int n_vocab, const int *generated, int n_generated);
 
 /* The bytes of a token's text, and how many; the end-of-text token has none. */
