@@ -8,7 +8,7 @@ DIR_lab4 := lab4-positions/positions
 
 FROM ?= labs
 PACKAGES := openblas cmocka jansson
-APT := sudo apt-get install -y gcc make pkg-config patch libopenblas-dev libcmocka-dev libjansson-dev gnuplot-nox
+APT := sudo apt-get install -y gcc make patch pkg-config libopenblas-dev libcmocka-dev libjansson-dev gnuplot-nox
 
 # ---- what is missing is said at once ----
 
@@ -22,7 +22,7 @@ endif
 
 MAKEFLAGS += --jobs=$(shell nproc) --no-builtin-rules
 CC := gcc
-CFLAGS := -std=gnu11 -O2 -g -Wall -Wextra -Wno-unused-parameter
+CFLAGS := -std=gnu11 -O2 -g -Wall -Wextra -Wno-unused-parameter $(EXTRA)
 INCLUDES := -Ireference/model -Itests/kit $(patsubst %,-Ilabs/%,$(notdir $(wildcard labs/lab*)))
 LIBS := $(shell pkg-config --libs $(PACKAGES)) -lm
 INCLUDES += $(shell pkg-config --cflags $(PACKAGES))
@@ -32,12 +32,23 @@ SANITIZE := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit
 FLAGS_double := -DREAL=double $(SANITIZE)
 FLAGS_float := -DREAL=float
 
-.PHONY: all help test demo clean mistakes variants $(LABS)
+.PHONY: all help labs test compile demo clean mistakes variants $(LABS)
 .SECONDARY:
 .SILENT:
 .DELETE_ON_ERROR:
 
 all: help
+
+help:
+	sed -n 's/^#? //p' Makefile
+
+#? make lab1 … lab6        check your answer to a lab; with STEP=3c one step, with FILE=path.c another file,
+#?                         with FROM=reference the reference answer, with FORMAT=tap, junit or json for a program
+#? make demo               the kit's point in one screen, on a trained model
+#? make test               all tests of the kit itself
+#? make mistakes           the known mistakes: is each caught at its step, and named?
+#? make variants           right answers written in other ways: does each pass?
+#? make clean              remove what was built
 
 # ---- compiling: build/double/x.o and build/float/x.o from x.c ----
 
@@ -103,6 +114,32 @@ mistakes: $(MISTAKES:tests/%.patch=build/%.row)
 
 variants: $(VARIANTS:tests/%.c=build/%.row)
 	awk -f tests/variants/table.awk $^
+
+# ---- the kit's own tests ----
+
+TESTS := $(patsubst %.c,build/double/%,$(wildcard tests/*/test_*.c)) \
+         $(patsubst %.c,build/float/%,$(wildcard tests/model/test_*.c))
+
+define TEST
+build/$1/tests/%: $$(call objects,$1,tests/%.c tests/model/broken.c $(MODEL) $(KIT))
+	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$^ $$(LIBS) -o $$@
+endef
+$(foreach precision,double float,$(eval $(call TEST,$(precision))))
+
+test: $(TESTS)
+	tests/run.sh $(TESTS) $(LABS:%="$(MAKE) --silent % FROM=reference") "$(MAKE) --silent mistakes" "$(MAKE) --silent variants"
+
+SOURCES := $(wildcard labs/*/*.c reference/*/*.c tests/*/*.c tests/variants/*/*.c plots/*.c)
+
+compile: $(foreach precision,double float,$(call objects,$(precision),$(SOURCES)))
+
+# ---- programs: in float, from the reference answers ----
+
+build/demo: $(call objects,float,plots/demo.c $(MODEL) $(ANSWERS))
+	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
+
+demo: build/demo
+	OPENBLAS_NUM_THREADS=1 $<
 
 clean:
 	rm -rf build plots/out

@@ -4,7 +4,8 @@
 Needed only by whoever retrains: everything that it makes is shipped. See data/README.md.
     data/train.py train NAME --text FILE     data/models/NAME.safetensors
     data/train.py golden NAME                data/golden/NAME.safetensors
-    data/train.py sample NAME                data/measure.txt
+    data/train.py sample NAME                data/measure.txt: a text by the model, to measure others on
+    data/train.py prompts NAME               what comes next after the two prompts that figures use
 Leaves out: reading model files made elsewhere, and everything that the C code does with a model.
 """
 import argparse
@@ -182,6 +183,10 @@ def load(name):
     return model, vocabulary
 
 
+def encode(text, vocabulary):
+    return torch.tensor([vocabulary.index(c) for c in text])
+
+
 def speeches(path):
     """The text as token ids: one a character, and an end-of-text token after each speech (they stand between blank
     lines), in the place of the blank line."""
@@ -240,9 +245,48 @@ def train(name, text, steps=None):
     print(f"{name}: {n_parameters} parameters, {tokens} tokens, {trained}")
 
 
-if __name__ == "__main__":
+GOLDEN_TEXT = "Who goes there, and by what name"  # 32 characters, one token each
+
+
+@torch.no_grad()
+def golden(name):
+    """float64 logits [32][V] of GOLDEN_TEXT at every position, and the ids that they belong to."""
+    model, vocabulary = load(name)
+    tokens = encode(GOLDEN_TEXT, vocabulary)
+    logits = model.double()(tokens[None])[0].numpy()
+    metadata = dict(text=GOLDEN_TEXT, tokens=" ".join(map(str, tokens.tolist())), torch=torch.__version__)
+    write_safetensors(f"{HERE}/golden/{name}.safetensors", dict(logits=logits), metadata)
+
+
+@torch.no_grad()
+def sample(name, n=4000, seed=1):
+    """n characters at temperature 1 behind a line break, in a window of n_ctx tokens; the end of text is banned."""
+    model, vocabulary = load(name)
+    tokens, random = encode("\n", vocabulary), torch.Generator().manual_seed(seed)
+    for _ in range(n):
+        logits = model(tokens[None, -model.s["n_ctx"]:])[0, -1, :-1]
+        tokens = torch.cat([tokens, torch.multinomial(logits.softmax(-1), 1, generator=random)])
+    with open(f"{HERE}/measure.txt", "w", encoding="utf-8") as f:
+        f.write("".join(vocabulary[i] for i in tokens[1:]))
+
+
+PROMPTS = ["First Citi", "I will "]  # one that the model is sure about, and an open one
+
+
+@torch.no_grad()
+def prompts(name):
+    model, vocabulary = load(name)
+    for prompt in PROMPTS:
+        p, ids = model(encode(prompt, vocabulary)[None])[0, -1].softmax(-1).sort(descending=True)
+        names = [repr((vocabulary + "\0")[i]) for i in ids[:10]]
+        needed = (p.cumsum(0) < 0.9).sum().item() + 1
+        print(f"{prompt!r}: {needed} characters needed to reach 0.9; " +
+              ", ".join(f"{c} {q:.3f}" for c, q in zip(names, p)))
+
+
+def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["train", "golden", "sample"])
+    parser.add_argument("command", choices=["train", "golden", "sample", "prompts"])
     parser.add_argument("name", choices=list(MODELS))
     parser.add_argument("--text", help="the training text (see data/README.md)")
     parser.add_argument("--steps", type=int, help="fewer steps, to try something out")
@@ -250,5 +294,13 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)  # masked scores underflow, and arithmetic on denormal numbers is slow
-    if arguments.command == "train":
+    if arguments.command != "train":
+        globals()[arguments.command](arguments.name)
+    elif arguments.text:
         train(arguments.name, arguments.text, arguments.steps)
+    else:
+        parser.error("train needs --text")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,11 @@
 
 /* BLAS isn't compiled with the address sanitizer, so what is handed to it is looked at here: a buffer that is too
    short stops the program in the function that passed it. */
+#if defined __has_feature /* clang's way to say what gcc's __SANITIZE_ADDRESS__ says */
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 static void check_region(const real *start, size_t n)
