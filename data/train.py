@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Trains the kit's character models, and computes the numbers that the C code is compared with.
 
 Needed only by whoever retrains: everything that it makes is shipped. See data/README.md.
@@ -221,7 +221,7 @@ def train(name, text, steps=None):
     others = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([dict(params=matrices, weight_decay=recipe["decay"]),
                                    dict(params=others, weight_decay=0.0)], betas=(0.9, 0.98))
-    start, n = time.time(), shape["n_ctx"]
+    start, n = time.process_time(), shape["n_ctx"]
     for step in range(steps):
         for group in optimizer.param_groups:
             warm, left = min(1, (step + 1) / 200), (1 + math.cos(math.pi * step / steps)) / 2
@@ -235,10 +235,10 @@ def train(name, text, steps=None):
         optimizer.step()
         if step % 500 == 499 or step == steps - 1:
             print(f"{name}: step {step + 1} of {steps}, training loss {loss.item():.3f}, validation loss "
-                  f"{validation_loss(model, stream[split:]):.4f}, {(time.time() - start) / 60:.1f} minutes", flush=True)
+                  f"{validation_loss(model, stream[split:]):.4f}, {(time.process_time() - start) / 60:.1f} minutes", flush=True)
     tokens = steps * recipe["batch"] * n
     trained = dict(parameters=n_parameters, training_tokens=tokens, validation_loss=f"{validation_loss(model, stream[split:]):.4f}",
-                   minutes=f"{(time.time() - start) / 60:.1f}", seed=recipe["seed"])
+                   minutes=f"{(time.process_time() - start) / 60:.1f}", seed=recipe["seed"])
     metadata = {k: as_text(v) for k, v in dict(shape, **trained, vocabulary=vocabulary).items()}
     write_safetensors(f"{HERE}/models/{name}.safetensors",
                       {k: v.numpy() for k, v in model.state_dict().items()}, metadata)
