@@ -1,10 +1,13 @@
 # The lab kit: `make help` lists the commands. One rule compiles every file in either precision, and one builds every
 # lab's check around whichever answer it is to check.
 
-LABS := lab1 lab3
+LABS := lab1 lab2 lab3 lab4 lab5 lab6
 DIR_lab1 := lab1-loop/loop
+DIR_lab2 := lab2-sampling/sampling
 DIR_lab3 := lab3-cache/cache
 DIR_lab4 := lab4-positions/positions
+DIR_lab5 := lab5-beam/beam
+DIR_lab6 := lab6-cost/cost
 
 FROM ?= labs
 PACKAGES := openblas cmocka jansson
@@ -32,7 +35,7 @@ SANITIZE := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit
 FLAGS_double := -DREAL=double $(SANITIZE)
 FLAGS_float := -DREAL=float
 
-.PHONY: all help labs test compile demo clean mistakes variants $(LABS)
+.PHONY: all help labs answers test compile demo offset speed fuzz clean mistakes variants $(LABS)
 .SECONDARY:
 .SILENT:
 .DELETE_ON_ERROR:
@@ -44,11 +47,17 @@ help:
 
 #? make lab1 … lab6        check your answer to a lab; with STEP=3c one step, with FILE=path.c another file,
 #?                         with FROM=reference the reference answer, with FORMAT=tap, junit or json for a program
+#? make labs               check all six, and print the points
+#? make answers            your numbers in labs/answers.txt: right, wrong or empty
 #? make demo               the kit's point in one screen, on a trained model
+#? make offset             what a forgotten position offset costs, on data/measure.txt or TEXT=file
+#? make speed              how fast this machine decodes: what lab 6 predicts, and the clock
 #? make test               all tests of the kit itself
 #? make mistakes           the known mistakes: is each caught at its step, and named?
 #? make variants           right answers written in other ways: does each pass?
+#? make fuzz               the model loader on broken files, for SECONDS=600 (needs clang)
 #? make clean              remove what was built
+#? Programs that use your files (answers, offset, speed) take the reference's with FROM=reference.
 
 # ---- compiling: build/double/x.o and build/float/x.o from x.c ----
 
@@ -62,25 +71,43 @@ build/float/%.o: %.c
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 
-# ---- checks: build/double/ANSWER.lab3 is lab 3's check around the answer ANSWER.c ----
+# ---- checks. An answer is compiled into a shared object; a lab's check is linked once, and runs any answer ----
+
+build/double/%/answer.so: %.c
+	mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(FLAGS_double) $(QUICK) $(INCLUDES) -MMD -fPIC -shared -Wl,-soname,answer.so $< -o $@
+
+build/float/%/answer.so: %.c
+	mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(FLAGS_float) $(INCLUDES) -MMD -fPIC -shared -Wl,-soname,answer.so $< -o $@
 
 objects = $(patsubst %.c,build/$1/%.o,$2)
 MODEL := $(wildcard reference/model/*.c)
-KIT := $(addprefix tests/kit/,check.c compare.c diagnose.c formats.c report.c sandbox.c trace.c) tests/labs/subjects.c
+KIT := $(addprefix tests/kit/,check.c compare.c diagnose.c formats.c mistakes.c report.c sandbox.c trace.c) tests/labs/subjects.c
 ANSWERS := $(wildcard reference/lab*/*.c)
 
-# $1 the lab, $2 the precision. The reference answers of the other labs stand in for what the answer builds on.
+# $1 the lab, $2 the precision. The reference answers of the other labs stand in for what the answer builds on; its own
+# is what the check finds where no other answer is named. What is right doesn't depend on the answer: it's kept.
 define CHECK
-build/$2/%.$1: build/$2/%.o $$(call objects,$2,$(MODEL) $(KIT) tests/labs/$1.c $(filter-out reference/$(DIR_$1).c,$(ANSWERS)))
-	$$(CC) $$(CFLAGS) $$(FLAGS_$2) $$^ $$(LIBS) -o $$@
+build/$2/$1: $$(call objects,$2,$(MODEL) $(KIT) tests/labs/$1.c $(filter-out reference/$(DIR_$1).c,$(ANSWERS))) \
+             build/$2/reference/$(DIR_$1)/answer.so
+	$$(CC) $$(CFLAGS) $$(FLAGS_$2) -rdynamic -Wl,-z,lazy,-rpath,'$$$$ORIGIN/reference/$(DIR_$1)' $$^ $$(LIBS) -o $$@
+
+build/$2/$1.expected: build/$2/$1 $(wildcard data/models/*)
+	rm -f $$@.new
+	$$< --expect all --trace $$@.new
+	mv $$@.new $$@
 endef
 $(foreach lab,$(LABS),$(foreach precision,double float,$(eval $(call CHECK,$(lab),$(precision)))))
+
+checked_by = build/double/$1 build/float/$1 build/double/$1.expected build/float/$1.expected
+check = build/double/$1 --float build/float/$1 --expected build/double/$1.expected --float-expected build/float/$1.expected
 
 # The answer under check: FILE, or the lab's file under FROM (labs or reference).
 answer = $(or $(FILE:%.c=%),$(FROM)/$(DIR_$1))
 .SECONDEXPANSION:
-$(LABS): build/double/$$(call answer,$$@).$$@ build/float/$$(call answer,$$@).$$@
-	$< --float $(word 2,$^) --answer $(call answer,$@).c --step '$(STEP)' --format '$(FORMAT)'
+$(LABS): $$(call checked_by,$$@) build/double/$$(call answer,$$@)/answer.so build/float/$$(call answer,$$@)/answer.so
+	$(call check,$@) --answer $(call answer,$@).c --step '$(STEP)' --format '$(FORMAT)'
 
 # ---- known mistakes: a patch makes a wrong answer of the reference answer. Its trace is what a failing step is looked
 # up in; its row says whether the check catches it at the step it names, and names it ----
@@ -88,28 +115,39 @@ $(LABS): build/double/$$(call answer,$$@).$$@ build/float/$$(call answer,$$@).$$
 MISTAKES := $(wildcard $(LABS:%=tests/mistakes/%/*.patch))
 VARIANTS := $(wildcard $(LABS:%=tests/variants/%/*.c))
 
-define MISTAKE
+build/double/build/mistakes/%: QUICK := -O0 -g1
+
+# Words such as lab1/1b:first-row: each mistake behind the step that it fails.
+KNOWN := $(if $(MISTAKES),$(shell awk '/^step: / { split(FILENAME, part, "/"); sub(".patch", "", part[4]); \
+    print part[3] "/" $$2 ":" part[4] }' $(MISTAKES)))
+named = $(patsubst $1:%,%,$(filter $1:%,$(KNOWN)))
+
+define MISTAKES_OF_LAB
 build/mistakes/$1/%.c: tests/mistakes/$1/%.patch reference/$(DIR_$1).c
 	mkdir -p $$(@D)
 	patch --silent --output=$$@ reference/$(DIR_$1).c $$<
 
-build/mistakes/$1/%.trace: build/double/build/mistakes/$1/%.$1
-	rm -f $$@.new
-	$$< --record $$$$(sed -n 's/^step: //p' tests/mistakes/$1/$$*.patch) --trace $$@.new --answer build/mistakes/$1/$$*.c
-	mv $$@.new $$@
-
-build/mistakes/$1/%.row: build/double/build/mistakes/$1/%.$1 | $(patsubst tests/%.patch,build/%.trace,$(filter tests/mistakes/$1/%,$(MISTAKES)))
-	$$< --mistake tests/mistakes/$1/$$*.patch --answer build/mistakes/$1/$$*.c >$$@.new
-	mv $$@.new $$@
-
-build/variants/$1/%.row: build/double/tests/variants/$1/%.$1 build/float/tests/variants/$1/%.$1
+build/mistakes/$1.rows: $(patsubst %,build/mistakes/%.traces,$(sort $(filter $1/%,$(subst :, ,$(KNOWN))))) build/double/$1.expected
 	mkdir -p $$(@D)
-	if $$< --float $$(word 2,$$^) --answer tests/variants/$1/$$*.c >$$@.report; then verdict=passes; else verdict=FAILS; \
+	build/double/$1 --expected build/double/$1.expected --check-mistakes $(filter tests/mistakes/$1/%,$(MISTAKES)) >$$@.new
+	mv $$@.new $$@
+
+build/variants/$1/%.row: build/double/tests/variants/$1/%/answer.so build/float/tests/variants/$1/%/answer.so $$(call checked_by,$1)
+	mkdir -p $$(@D)
+	if $$(call check,$1) --answer tests/variants/$1/$$*.c >$$@.report; then verdict=passes; else verdict=FAILS; \
 	cat $$@.report; fi; printf '%s\t%s\t%s\n' $1 $$* $$$$verdict >$$@
 endef
-$(foreach lab,$(LABS),$(eval $(call MISTAKE,$(lab))))
+$(foreach lab,$(LABS),$(eval $(call MISTAKES_OF_LAB,$(lab))))
 
-mistakes: $(MISTAKES:tests/%.patch=build/%.row)
+# $1 a step, as lab1/1b; $2 its lab.
+define MISTAKES_OF_STEP
+build/mistakes/$1.traces: $(patsubst %,build/double/build/mistakes/$2/%/answer.so,$(call named,$1)) build/double/$2
+	build/double/$2 --record-mistakes $(patsubst %,tests/mistakes/$2/%.patch,$(call named,$1))
+	touch $$@
+endef
+$(foreach step,$(sort $(filter lab%,$(subst :, ,$(KNOWN)))),$(eval $(call MISTAKES_OF_STEP,$(step),$(patsubst %/,%,$(dir $(step))))))
+
+mistakes: $(LABS:%=build/mistakes/%.rows)
 	awk -f tests/mistakes/table.awk $^
 
 variants: $(VARIANTS:tests/%.c=build/%.row)
@@ -121,25 +159,65 @@ TESTS := $(patsubst %.c,build/double/%,$(wildcard tests/*/test_*.c)) \
          $(patsubst %.c,build/float/%,$(wildcard tests/model/test_*.c))
 
 define TEST
-build/$1/tests/%: $$(call objects,$1,tests/%.c tests/model/broken.c $(MODEL) $(KIT))
+build/$1/tests/%: $$(call objects,$1,tests/%.c tests/model/broken.c tests/kit/capture.c $(MODEL) $(KIT))
 	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$^ $$(LIBS) -o $$@
 endef
 $(foreach precision,double float,$(eval $(call TEST,$(precision))))
 
-test: $(TESTS)
+# What the tests run: a lab of hostile answers, and each lab's skeleton and reference answer.
+TESTED := $(foreach precision,double float,build/$(precision)/tests/kit/hostile $(foreach lab,$(LABS), \
+    build/$(precision)/$(lab) build/$(precision)/labs/$(DIR_$(lab))/answer.so)) build/answers-reference
+
+test: $(TESTS) $(TESTED)
 	tests/run.sh $(TESTS) $(LABS:%="$(MAKE) --silent % FROM=reference") "$(MAKE) --silent mistakes" "$(MAKE) --silent variants"
 
 SOURCES := $(wildcard labs/*/*.c reference/*/*.c tests/*/*.c tests/variants/*/*.c plots/*.c)
 
-compile: $(foreach precision,double float,$(call objects,$(precision),$(SOURCES)))
+compile: $(foreach precision,double float,$(call objects,$(precision),$(filter-out %/fuzz_load.c,$(SOURCES))))
 
-# ---- programs: in float, from the reference answers ----
+build/fuzz: tests/model/fuzz_load.c tests/model/broken.c $(MODEL)
+	mkdir -p $(@D)
+	clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined $(INCLUDES) $^ $(LIBS) -o $@
+
+fuzz: build/fuzz
+	mkdir -p build/corpus
+	$< build/corpus tests/model/seeds -dict=tests/model/fuzz_load.dict -malloc_limit_mb=64 -rss_limit_mb=1024 \
+	    -max_total_time=$(or $(SECONDS),600)
+
+# ---- programs: in float, around the reference answers, or those of some labs under FROM ----
+
+# $1 labs or reference, $2 the labs whose answers come from there.
+around = $(foreach lab,$2,$1/$(DIR_$(lab)).c) $(filter-out $(foreach lab,$2,reference/$(DIR_$(lab)).c),$(ANSWERS))
+
+define PROGRAMS
+build/answers-$1: $$(call objects,double,tests/answers/answers.c $(MODEL) $$(call around,$1,lab1 lab3))
+	$$(CC) $$(CFLAGS) $$(FLAGS_double) $$^ $$(LIBS) -o $$@
+
+build/speed-$1: $$(call objects,float,plots/speed.c $(MODEL) $$(call around,$1,lab6))
+	$$(CC) $$(CFLAGS) $$^ $$(LIBS) -o $$@
+
+# Lab 4's functions are wrapped, so that the program can call them with a wrong start (see plots/offset.c).
+build/offset-$1: $$(call objects,float,plots/offset.c $(MODEL) $$(call around,$1,lab4))
+	$$(CC) $$(CFLAGS) -Wl,--wrap=add_positions,--wrap=turn_heads $$^ $$(LIBS) -o $$@
+endef
+$(foreach from,labs reference,$(eval $(call PROGRAMS,$(from))))
 
 build/demo: $(call objects,float,plots/demo.c $(MODEL) $(ANSWERS))
 	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
 
 demo: build/demo
 	OPENBLAS_NUM_THREADS=1 $<
+
+speed: build/speed-$(FROM)
+	OPENBLAS_NUM_THREADS=1 $<
+
+offset: build/offset-$(FROM)
+	OPENBLAS_NUM_THREADS=1 $< $(or $(TEXT),data/measure.txt)
+
+# Where the labs don't compile, the numbers are judged without counting.
+answers: build/answers-reference
+	if $(MAKE) --silent build/answers-$(FROM) 2>/dev/null; then build/answers-$(FROM) labs/answers.txt $(FROM); \
+	else echo "(lab 1 or 3 doesn't compile, so nothing is counted)"; $< labs/answers.txt; fi
 
 clean:
 	rm -rf build plots/out

@@ -18,23 +18,26 @@ typedef struct {
 /* ---- 2a: softmax with temperature ---- */
 
 /* p [V] = softmax(logits / temperature), without overflow however small the temperature is; -INFINITY becomes exactly 0.
-   Temperature 0 means greedy: 1 for the arg-max (the lowest id among equals), 0 elsewhere. Returns -1, and writes
-   nothing, for a temperature below 0 or NaN, as for a bad row. */
+   Temperature 0 means greedy: 1 for the arg-max (the lowest id among equals), 0 elsewhere. Any temperature above 0
+   divides, so that equal logits share. Returns -1, and writes nothing, for a temperature below 0, infinite or NaN, as
+   for a bad row. */
 int softmax_temperature(const real *logits, int n_vocab, real temperature, real *p);
 
 /* ---- 2b: top-k (Fan et al. 2018) ---- */
 
 /* kept [V] = the min(k, V) largest logits in their places, -INFINITY elsewhere; among equals the lower ids are kept.
-   k = 0 keeps all. `room` [V] is for sorting. Returns -1 for k below 0, as for a bad row. */
+   k = 0 keeps all. `room` [V] is for sorting: what it holds before and after doesn't matter. Returns -1, and writes
+   nothing to kept, for k below 0, as for a bad row. */
 int top_k(const real *logits, int n_vocab, int k, ranked *room, real *kept);
 
 /* ---- 2c: top-p, the nucleus (Holtzman et al. 2020) ---- */
 
 /* kept [V] = the smallest set of most probable tokens whose total reaches `mass`, renormalised to sum to 1, and 0
    elsewhere. The token that crosses `mass` is in the set; among equals the lower ids come first. The running total is
-   kept in double and reaches `mass` when it is ≥ mass - 1e-12 (mass - 1e-6 when real is float). mass ≤ 0 keeps the top
-   token alone, mass ≥ 1 keeps all. Returns -1, and writes nothing, if mass is NaN, if p [V] has a negative number, NaN
-   or infinity, or if it sums to 0. */
+   kept in double and reaches `mass` when it is ≥ mass - 1e-12 (mass - 1e-6 when real is float); where even the total of
+   all doesn't, all are kept. The top token is always in the set, so mass ≤ 0 keeps it alone; mass ≥ 1 is off and keeps
+   all, however small. Returns -1, and writes nothing to kept, if mass is NaN, if p [V] has a negative number, NaN or
+   infinity, or if it sums to 0 (as it does when V is below 1). */
 int top_p(const real *p, int n_vocab, real mass, ranked *room, real *kept);
 
 /* ---- 2d: repetition penalty (Keskar et al. 2019) ---- */
@@ -65,12 +68,14 @@ typedef struct {
 } sampler;
 
 /* p [V] = the probabilities that the draw is made from, after the whole chain; tokens [n] are those to penalise.
-   Returns -1 as the functions above do. Dividing by a temperature above 0 doesn't change which logits are largest, so
-   it may wait until the softmax. */
+   Takes no random number. Returns -1, and writes nothing to p, where one of the functions above refuses; what the rooms
+   of s hold doesn't matter. Dividing by a temperature above 0 doesn't change which logits are largest, so it may wait
+   until the softmax. */
 int sampler_probabilities(sampler *s, const real *logits, int n_vocab, const int *tokens, int n, real *p);
 
-/* The choose_fn of lab 2 (see loop.h); its state is a sampler. Draws one uniform number for each token, at temperature 0
-   too, and returns the id, or -1 if the chain refuses. */
+/* The choose_fn of lab 2 (see loop.h); its state is a sampler. The tokens to penalise are generated [n_generated] and the
+   n_prompt that stand before them in the same array. Takes one uniform number for each token that it returns, at
+   temperature 0 too. Returns -1 if the chain refuses. */
 int choose_sampled(void *state, const real *logits, int n_vocab, const int *generated, int n_generated);
 
 #endif

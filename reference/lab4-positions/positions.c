@@ -6,6 +6,7 @@
 
 /* ---- 4a, 4b: rows that are added to the embedded tokens ---- */
 
+/* Vaswani et al. 2017, section 3.5. */
 void sinusoidal(int start, int n, int d, real *out)
 {
     for (int i = 0; i < n; i++)
@@ -16,9 +17,15 @@ void sinusoidal(int start, int n, int d, real *out)
         }
 }
 
+/* Whether start … start+n-1 lie in 0 … limit-1; start + n itself could overflow. */
+static int inside(int start, int n, int limit)
+{
+    return start >= 0 && n <= limit - start;
+}
+
 int learned(const real *table, int n_rows, int d, int start, int n, real *out)
 {
-    if (start < 0 || n > n_rows - start)
+    if (!inside(start, n, n_rows))
         return -1;
     memcpy(out, table + (size_t)start * d, (size_t)n * d * sizeof *out);
     return 0;
@@ -26,6 +33,7 @@ int learned(const real *table, int n_rows, int d, int start, int n, real *out)
 
 /* ---- 4c: pairs that are turned ---- */
 
+/* Su et al. 2021, eq. 34. Both of a pair are read before either is written. */
 void rope_inplace(real *x, int start, int n, int heads, int d_head, double base)
 {
     for (int i = 0; i < n * heads; i++, x += d_head)
@@ -44,7 +52,7 @@ int add_positions(const model *m, int start, int n, real *x)
     int d = m->shape.d_model;
     real row[d];
 
-    if (start < 0 || n > m->shape.n_ctx - start)
+    if (!inside(start, n, m->shape.n_ctx))
         return -1;
     for (int i = 0; i < n && m->shape.position != ROTARY; i++) {
         if (m->shape.position == SINUSOIDAL)

@@ -3,17 +3,27 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "mistakes.h"
 #include "report.h"
 
 #include <cmocka.h> /* last: it defines fail() and more as macros */
+
+#ifdef __has_feature /* clang's way to say what gcc says by __SANITIZE_ADDRESS__ */
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
@@ -22,14 +32,25 @@
 #define look_for_leaks() ((void)0)
 #endif
 
-enum { MAX_STEPS = 16 };
+/* The check looks for leaks in the sandbox alone, and not at its own end: where no process may look into another, not
+   being able to would be its exit status. The sanitizer calls this function. */
+static bool looks_for_leaks = true;
+
+int __lsan_is_turned_off(void)
+{
+    return !looks_for_leaks;
+}
+
+enum { MAX_STEPS = 16, MOST_SECONDS = 86400 };
 
 /* Right and wrong are decided in double; float shows what rounding costs, which grows with the numbers. */
 static const tolerance allowed[N_PRECISIONS] = {{1e-6, 0}, {0, 1e-5}};
 
 typedef struct {
-    const char *run, *expect, *record, *trace;                /* how it's called by itself and by make */
-    const char *twin, *answer, *step, *format, *mistake_file; /* how it's called by make */
+    const char *run, *expect, *trace;            /* how it's called by itself and by make */
+    const char *twin, *answer, *step, *format;   /* how it's called by make */
+    bool records, checks;                        /* for make mistakes: the files are known mistakes */
+    const char *expected[N_PRECISIONS];          /* files of what --expect all wrote, or NULL */
     double seconds;
 } options;
 
@@ -54,6 +75,7 @@ static int run_answer(const step *s)
         return CLOSED_OUTPUT_STATUS;
     fflush(stdout);
     trace_finish(t);
+    looks_for_leaks = true;
     look_for_leaks();
     _exit(0); /* what the answer may have left to be done at exit isn't part of the step */
 }
@@ -76,10 +98,21 @@ static int run_expectations(const char *id)
 
 /* ---- judging a step ---- */
 
+/* Where make puts the compiled answer: answer.so in a folder named after the source, below that of the precision. */
+static const char *library_of(int precision)
+{
+    static char folders[N_PRECISIONS][PATH_MAX];
+    int n = strlen(chosen.answer);
+
+    n -= n > 2 && strcmp(chosen.answer + n - 2, ".c") == 0 ? 2 : 0;
+    snprintf(folders[precision], PATH_MAX, "build/%s/%.*s", precision == DOUBLE ? "double" : "float", n, chosen.answer);
+    return folders[precision];
+}
+
 static job job_of(int precision, const char *mode, const char *step)
 {
     return (job){.executable = precision == DOUBLE ? "/proc/self/exe" : chosen.twin, .mode = mode, .step = step,
-                 .answer = chosen.answer, .seconds = chosen.seconds};
+                 .answer = chosen.answer, .library = library_of(precision), .seconds = chosen.seconds};
 }
 
 /* The first step that s builds on and that didn't pass, or NULL. */
@@ -91,12 +124,13 @@ static const step *unmet_need(const step *s)
     return NULL;
 }
 
-/* Keeps the first lines that the answer printed, but not a sanitizer's or a TODO's, which are explained already. */
+/* Keeps the first lines that the answer printed, but not a sanitizer's or a TODO's, which are explained already. The
+   leaks' report isn't among them. */
 static void keep_output(const job *j, result *r)
 {
     size_t n = 0;
 
-    if (j->outcome.kind == CRASHED || j->outcome.kind == NOT_WRITTEN || j->outcome.leak[0])
+    if (j->outcome.kind == CRASHED || j->outcome.kind == NOT_WRITTEN || j->outcome.kind == MISSING)
         return;
     for (int lines = 0; lines < 8 && n < sizeof r->printed - 1 && j->output[n]; n++)
         lines += j->output[n] == '\n';
@@ -109,6 +143,10 @@ static verdict judge(const job *j, int precision, result *r)
     comparison *c = &r->compared[precision];
     char sentence[600];
 
+    if (j->outcome.kind == NOT_STARTED) {
+        outcome_sentence(j, r->sentence, sizeof r->sentence);
+        return FAILED;
+    }
     compare_step(expected[precision].trace, j->trace, r->step->id, allowed[precision], c);
     outcome_sentence(j, sentence, sizeof sentence);
     if (!sentence[0] && c->right)
@@ -134,15 +172,17 @@ static void run_step(result *r)
         sandbox_start(&jobs[p]);
     }
     sandbox_finish(jobs, n_precisions);
-    for (int p = 0; p < n_precisions && r->verdict == PASSED; p++)
-        r->verdict = judge(&jobs[p], p, r);
-    const step *need = r->verdict == FAILED ? unmet_need(r->step) : NULL;
+    verdict v = PASSED;
+    for (int p = 0; p < n_precisions && v == PASSED; p++)
+        v = judge(&jobs[p], p, r);
+    r->verdict = v;
+    const step *need = v == FAILED ? unmet_need(r->step) : NULL;
     if (need) {
         r->verdict = WAITS;
         snprintf(r->sentence, sizeof r->sentence, "It builds on step %s", need->id);
     }
-    if (r->verdict == FAILED)
-        diagnose(checked->name, r->step->id, &jobs[DOUBLE], &r->mistake);
+    if (r->verdict == FAILED && jobs[DOUBLE].outcome.kind != NOT_STARTED)
+        diagnose(checked->name, r->step->id, &jobs[DOUBLE], true, &r->mistake);
     keep_output(&jobs[DOUBLE], r);
     snprintf(r->leak, sizeof r->leak, "%s", jobs[DOUBLE].outcome.leak);
     for (int p = 0; p < n_precisions; p++)
@@ -155,7 +195,12 @@ static void test_step(void **state)
 {
     result *r = *state;
 
+    /* If the check itself crashes, cmocka goes on behind this function: that mustn't leave a step that passes. */
+    r->verdict = FAILED;
+    snprintf(r->sentence, sizeof r->sentence, "The check itself broke down here, which is the kit's fault");
     run_step(r);
+    if (r->verdict == PASSED)
+        r->sentence[0] = 0;
     if (r->verdict == FAILED)
         fail();
     if (r->verdict != PASSED)
@@ -165,7 +210,8 @@ static void test_step(void **state)
 static void run_all_tests(void)
 {
     struct CMUnitTest tests[MAX_STEPS];
-    int keep[2] = {dup(1), dup(2)}, nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int keep[2] = {fcntl(1, F_DUPFD_CLOEXEC, 3), fcntl(2, F_DUPFD_CLOEXEC, 3)};
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
     for (int i = 0; i < n_results; i++)
         tests[i] = (struct CMUnitTest){results[i].step->id, test_step, NULL, NULL, &results[i]};
@@ -183,91 +229,98 @@ static void run_all_tests(void)
 
 /* ---- the whole check ---- */
 
-/* The right values, worked out in processes of their own, one for each precision. -1 if that fails. */
+/* Says why the right values aren't there: in the expectations' own words, if they ended the program with some. */
+static void say_unexpected(const job *j)
+{
+    char sentence[600];
+
+    outcome_sentence(j, sentence, sizeof sentence);
+    if (j->outcome.kind == EXITED && j->output[0])
+        snprintf(sentence, sizeof sentence, "%.*s", (int)strcspn(j->output, "\n"), j->output);
+    fprintf(stderr, "%s: the right values can't be worked out: %s\n", checked->name, sentence);
+    if (j->outcome.kind == CRASHED)
+        fprintf(stderr, "%s\n", j->output);
+}
+
+/* The right values of one precision: from the file that make keeps of them, or worked out now, in a process of its own.
+   -1 if that fails. */
+static int expect_precision(int p)
+{
+    expected[p] = job_of(p, "--expect", chosen.step ? chosen.step : "all");
+    expected[p].seconds = 60;
+    if (chosen.expected[p]) {
+        expected[p].trace = trace_read(chosen.expected[p]);
+        if (expected[p].trace && trace_is_finished(expected[p].trace))
+            return 0;
+        fprintf(stderr, "%s: %s has no right values\n", checked->name, chosen.expected[p]);
+        return -1;
+    }
+    sandbox_start(&expected[p]);
+    sandbox_finish(&expected[p], 1);
+    if (expected[p].outcome.kind != ENDED)
+        return say_unexpected(&expected[p]), -1;
+    return 0;
+}
+
 static int expect_all(void)
 {
-    int status = 0;
-
     n_precisions = chosen.twin ? N_PRECISIONS : 1;
-    for (int p = 0; p < n_precisions; p++) {
-        expected[p] = job_of(p, "--expect", chosen.step ? chosen.step : "all");
-        expected[p].seconds = 60;
-        sandbox_start(&expected[p]);
-    }
-    sandbox_finish(expected, n_precisions);
     for (int p = 0; p < n_precisions; p++)
-        if (expected[p].outcome.kind != ENDED) {
-            fprintf(stderr, "%s: the right values can't be worked out: %s\n", checked->name, expected[p].output);
-            status = -1;
-        }
-    return status;
+        if (expect_precision(p))
+            return -1;
+    return 0;
+}
+
+typedef void report_fn(const summary *s, FILE *to);
+
+static report_fn *find_format(const char *name)
+{
+    static const struct {
+        const char *name;
+        report_fn *write;
+    } formats[] = {{"text", report_text}, {"tap", report_tap}, {"junit", report_junit}, {"json", report_json}};
+
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            return formats[i].write;
+    return NULL;
 }
 
 static int report(void)
 {
-    static const struct {
-        const char *name;
-        void (*write)(const summary *, FILE *);
-    } formats[] = {{"text", report_text}, {"tap", report_tap}, {"junit", report_junit}, {"json", report_json}};
     summary s = {.lab = checked, .answer = chosen.answer, .results = results, .n_results = n_results};
 
     for (int i = 0; i < n_results; i++)
         s.n[results[i].verdict]++;
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(formats[i].name, chosen.format) == 0)
-            formats[i].write(&s, stdout);
+    find_format(chosen.format)(&s, stdout);
+    if (fflush(stdout) || ferror(stdout)) {
+        perror(checked->name);
+        return 2;
+    }
     return n_results > 0 && s.n[PASSED] == n_results ? 0 : 1;
 }
 
-static int check_all(void)
+/* Runs the steps from `first` to `last`. Returns -1 if there's nothing to compare them with. */
+static int check_steps(const step *first, const step *last)
 {
     if (expect_all())
-        return 2;
-    for (int i = 0; i < checked->n_steps; i++)
-        if (!chosen.step || strcmp(chosen.step, checked->steps[i].id) == 0)
-            results[n_results++].step = &checked->steps[i];
+        return -1;
+    assert(checked->n_steps <= MAX_STEPS);
+    for (const step *s = first; s <= last; s++)
+        results[n_results++].step = s;
     run_all_tests();
     return 0;
 }
 
-/* ---- known mistakes ---- */
+/* ---- what is asked for ---- */
 
-/* Runs one step of a mistake and keeps its trace, for diagnose(). */
-static int record_step(const step *s)
+static const step *find_step(const char *id)
 {
-    job j = job_of(DOUBLE, "--run", s->id);
-
-    sandbox_start(&j);
-    sandbox_finish(&j, 1);
-    int status = j.outcome.kind == NOT_STARTED ? 2 : mistake_record(&j, chosen.trace);
-    sandbox_free(&j);
-    return status ? 2 : 0;
+    for (int i = 0; id && i < checked->n_steps; i++)
+        if (strcmp(checked->steps[i].id, id) == 0)
+            return &checked->steps[i];
+    return NULL;
 }
-
-/* Checks a mistake as if it were an answer and prints one row: where it was to be caught, where it was, whether it was
-   named. */
-static int check_mistake(void)
-{
-    mistake m;
-    failure f;
-    const result *caught = NULL;
-
-    if (mistake_read(chosen.mistake_file, &m, &f)) {
-        fprintf(stderr, "%s\n", f.sentence);
-        return 2;
-    }
-    if (check_all())
-        return 2;
-    for (int i = n_results - 1; i >= 0; i--)
-        if (results[i].verdict == FAILED)
-            caught = &results[i];
-    bool right = caught && strcmp(caught->step->id, m.step) == 0, named = right && strcmp(caught->mistake.name, m.name) == 0;
-    printf("%s\t%s\t%s\t%s\t%s\t%s\n", checked->name, m.step, m.name, caught ? caught->step->id : "not caught",
-           named ? "named" : caught && caught->mistake.name[0] ? caught->mistake.name : "not named", m.from);
-    return 0;
-}
-
-/* ---- the command line ---- */
 
 static void usage(FILE *to)
 {
@@ -276,10 +329,13 @@ static void usage(FILE *to)
             "or, what that runs:\n"
             "  --answer FILE      the answer's source, as the report is to name it\n"
             "  --float CHECK      the same check with float numbers\n"
+            "  --expected FILE, --float-expected FILE\n"
+            "                     the right values, as written by --expect all\n"
             "  --step STEP        run one step alone\n"
             "  --format FORMAT    text, tap, junit or json\n"
-            "  --time-limit S     seconds that a step may take (10)\n"
-            "  --run STEP, --expect STEP, --record STEP with --trace FILE, --mistake FILE: see tests/kit/check.c\n",
+            "  --time-limit S     seconds that a step may take (5)\n"
+            "  --run STEP, --expect STEP with --trace FILE, --record-mistakes FILE…, --check-mistakes FILE…:\n"
+            "                     how make and the check itself call it\n",
             checked->name, checked->steps[0].id);
 }
 
@@ -290,63 +346,77 @@ static int refuse(const char *what, const char *value)
     return 2;
 }
 
-static const step *find_step(const char *id)
-{
-    for (int i = 0; id && i < checked->n_steps; i++)
-        if (strcmp(checked->steps[i].id, id) == 0)
-            return &checked->steps[i];
-    return NULL;
-}
-
 static int parse(int argc, char **argv)
 {
     static const struct option known[] = {
-        {"run", 1, 0, 'r'}, {"expect", 1, 0, 'e'}, {"record", 1, 0, 'c'}, {"trace", 1, 0, 't'}, {"float", 1, 0, 'f'},
-        {"answer", 1, 0, 'a'}, {"step", 1, 0, 's'}, {"format", 1, 0, 'o'}, {"mistake", 1, 0, 'm'},
-        {"time-limit", 1, 0, 'l'}, {"help", 0, 0, 'h'}, {0}};
-    char *end = "";
+        {"run", 1, 0, 'r'}, {"expect", 1, 0, 'e'}, {"record-mistakes", 0, 0, 'c'}, {"trace", 1, 0, 't'}, {"float", 1, 0, 'f'},
+        {"answer", 1, 0, 'a'}, {"step", 1, 0, 's'}, {"format", 1, 0, 'o'}, {"check-mistakes", 0, 0, 'm'},
+        {"time-limit", 1, 0, 'l'}, {"expected", 1, 0, 'x'}, {"float-expected", 1, 0, 'y'}, {"help", 0, 0, 'h'}, {0}};
+    char *end = "", *limit = "";
 
-    chosen = (options){.format = "text", .seconds = 10, .answer = "the answer"};
+    chosen = (options){.format = "text", .seconds = 5, .answer = "the answer"};
     for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;)
         switch (c) {
         case 'r': chosen.run = optarg; break;
         case 'e': chosen.expect = optarg; break;
-        case 'c': chosen.record = optarg; break;
+        case 'c': chosen.records = true; break;
         case 't': chosen.trace = optarg; break;
         case 'f': chosen.twin = optarg; break;
         case 'a': chosen.answer = optarg; break;
         case 's': chosen.step = *optarg ? optarg : NULL; break;
         case 'o': chosen.format = *optarg ? optarg : "text"; break;
-        case 'm': chosen.mistake_file = optarg; break;
-        case 'l': chosen.seconds = strtod(optarg, &end); break;
+        case 'x': chosen.expected[DOUBLE] = optarg; break;
+        case 'y': chosen.expected[FLOAT] = optarg; break;
+        case 'm': chosen.checks = true; break;
+        case 'l': chosen.seconds = strtod(limit = optarg, &end); break;
         case 'h': usage(stdout); exit(0);
         default: usage(stderr); return 2;
         }
-    if (optind < argc)
+    if (optind < argc && !chosen.records && !chosen.checks)
         return refuse("there's no such argument:", argv[optind]);
-    if (*end || !(chosen.seconds > 0))
-        return refuse("a time limit is a number of seconds above 0, not", optarg ? optarg : end);
-    if (chosen.step && !find_step(chosen.step))
-        return refuse("there's no step", chosen.step);
-    if (!strstr("text tap junit json", chosen.format) || strlen(chosen.format) < 3)
+    if (*end || !(chosen.seconds > 0 && chosen.seconds <= MOST_SECONDS))
+        return refuse("a time limit is a number of seconds above 0, up to a day, not", limit);
+    if (!find_format(chosen.format))
         return refuse("there's no format", chosen.format);
+    const char *asked[] = {chosen.step, chosen.run};
+    for (int i = 0; i < 2; i++)
+        if (asked[i] && !find_step(asked[i]))
+            return refuse("there's no step", asked[i]);
+    if ((chosen.run || chosen.expect) && !chosen.trace)
+        return refuse("missing:", "--trace");
     return 0;
+}
+
+/* What the parent process may have left in another state than usual: closed descriptors, whose numbers the sandbox's
+   would take, and children that vanish unwaited for. */
+static void prepare(void)
+{
+    int fd;
+
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2)
+        continue;
+    if (fd > 2)
+        close(fd);
+    signal(SIGCHLD, SIG_DFL);
 }
 
 int check_main(const lab *l, int argc, char **argv)
 {
     checked = l;
+    looks_for_leaks = false;
+    prepare();
     int status = parse(argc, argv);
 
     if (status)
         return status;
-    if (find_step(chosen.run) && chosen.trace)
+    if (chosen.run)
         return run_answer(find_step(chosen.run));
-    if (chosen.expect && chosen.trace)
+    if (chosen.expect)
         return run_expectations(chosen.expect);
-    if (find_step(chosen.record) && chosen.trace)
-        return record_step(find_step(chosen.record));
-    if (chosen.mistake_file)
-        return check_mistake();
-    return check_all() ? 2 : report();
+    if (chosen.records)
+        return record_mistakes(l, argv + optind, argc - optind);
+    if (chosen.checks)
+        return expect_all() ? 2 : check_mistakes(l, expected[DOUBLE].trace, allowed[DOUBLE], argv + optind, argc - optind);
+    const step *last = checked->steps + checked->n_steps - 1, *one = find_step(chosen.step);
+    return check_steps(one ? one : checked->steps, one ? one : last) ? 2 : report();
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "text.h"
+
 /* ---- saying where ---- */
 
 /* Appends to a string of `size` bytes, cutting what doesn't fit. */
@@ -112,7 +114,8 @@ static size_t top(const record *r, size_t start, size_t n, size_t except)
     return best;
 }
 
-/* A row whose two largest logits are nearer to each other than rounding may move them can have either on top. */
+/* A row whose two largest logits are nearer to each other than rounding may move them can have either on top. So where
+   all numbers are within the bound, all tops are right: they're counted for the reader's sake. */
 static void compare_tops(const record *expected, const record *got, double bound, comparison *c)
 {
     size_t n = expected->axes[expected->n_axes - 1].n;
@@ -128,40 +131,59 @@ static void compare_tops(const record *expected, const record *got, double bound
 
 /* ---- text ---- */
 
-static void quote(const record *r, char *to, size_t size)
+/* How many bytes are the same at the beginning. */
+static size_t common_bytes(const record *a, const record *b)
 {
-    append_text(to, size, "\"");
-    for (size_t i = 0; i < r->n && i < 60; i++) {
-        unsigned char byte = record_bytes(r)[i];
-        char shown[8];
-        snprintf(shown, sizeof shown, byte < 32 || byte > 126 || byte == '"' ? "\\x%02x" : "%c", byte);
-        append_text(to, size, shown);
-    }
-    append_text(to, size, r->n > 60 ? "…\"" : "\"");
+    size_t n = 0;
+
+    while (n < a->n && n < b->n && record_bytes(a)[n] == record_bytes(b)[n])
+        n++;
+    return n;
 }
 
 static void compare_text(const record *expected, const record *got, comparison *c)
 {
+    size_t same = common_bytes(expected, got), from = same;
+    char name[200];
+
     c->n_values++;
-    if (expected->n == got->n && memcmp(record_bytes(expected), record_bytes(got), got->n) == 0)
+    if ((same == expected->n && same == got->n) || c->sentence[0])
         return;
-    if (c->sentence[0])
-        return;
-    name_record(expected, c->sentence, sizeof c->sentence);
-    append_text(c->sentence, sizeof c->sentence, ": ");
-    quote(got, c->sentence, sizeof c->sentence);
-    append_text(c->sentence, sizeof c->sentence, ", but ");
-    quote(expected, c->sentence, sizeof c->sentence);
-    append_text(c->sentence, sizeof c->sentence, " is right");
+    /* Of a long text, what comes shortly before the difference, from where a character begins. */
+    for (from = same > 40 ? same - 20 : 0; from < same && (record_bytes(got)[from] & 0xc0) == 0x80; from++)
+        continue;
+    name_record(expected, name, sizeof name);
+    const char *cut = from ? "…" : "";
+    snprintf(c->sentence, sizeof c->sentence, "%s: \"%s%s\", but \"%s%s\" is right", name, cut,
+             quote(record_bytes(got) + from, got->n - from).text, cut,
+             quote(record_bytes(expected) + from, expected->n - from).text);
 }
 
 /* ---- a whole step ---- */
 
+static bool same_quantity(const record *a, const record *b)
+{
+    return a->kind == b->kind && strcmp(a->name, b->name) == 0 && strcmp(a->where, b->where) == 0;
+}
+
 /* Both of the same kind and size, so that they can be compared element by element. */
 static bool comparable(const record *a, const record *b)
 {
-    return a->kind == b->kind && strcmp(a->name, b->name) == 0 && strcmp(a->where, b->where) == 0 &&
-           (a->n == b->n || a->kind == TEXT) && memcmp(a->axes, b->axes, sizeof a->axes) == 0;
+    return same_quantity(a, b) && (a->n == b->n || a->kind == TEXT) && memcmp(a->axes, b->axes, sizeof a->axes) == 0;
+}
+
+/* Where the traces part: e is to come, g came; either may be NULL. */
+static void say_misfit(const record *e, const record *g, comparison *c)
+{
+    char name[200];
+
+    name_record(e ? e : g, name, sizeof name);
+    if (e && g && same_quantity(e, g) && e->n != g->n)
+        snprintf(c->sentence, sizeof c->sentence, "%s: %llu values, but %llu are right", name, (unsigned long long)g->n,
+                 (unsigned long long)e->n);
+    else
+        snprintf(c->sentence, sizeof c->sentence, "%s: %s", name,
+                 e ? "the answer didn't come to this" : "the answer produced this, which it shouldn't have come to");
 }
 
 static void compare_record(const record *expected, const record *got, tolerance allowed, comparison *c)
@@ -182,19 +204,15 @@ static void compare_record(const record *expected, const record *got, tolerance 
 void compare_step(const trace *expected, const trace *got, const char *step, tolerance allowed, comparison *c)
 {
     const record *e = trace_next(expected, step, NULL), *g = trace_next(got, step, NULL);
-    char name[200];
 
     *c = (comparison){0};
     for (; e && g && comparable(e, g); e = trace_next(expected, step, e), g = trace_next(got, step, g))
         compare_record(e, g, allowed, c);
-    if ((e || g) && !c->sentence[0]) {
-        name_record(e ? e : g, name, sizeof name);
-        snprintf(c->sentence, sizeof c->sentence, "%s: %s", name,
-                 e ? "the answer didn't come to this" : "the answer produced this, which it shouldn't have come to");
-    }
-    c->right = !c->sentence[0] && c->n_arrays > 0 && c->n_top == c->n_rows;
-    if (!c->right && !c->sentence[0])
-        snprintf(c->sentence, sizeof c->sentence, c->n_arrays ? "the top tokens differ" : "nothing was compared");
+    if ((e || g) && !c->sentence[0])
+        say_misfit(e, g, c);
+    if (c->n_arrays == 0 && !c->sentence[0])
+        snprintf(c->sentence, sizeof c->sentence, "nothing was compared");
+    c->right = !c->sentence[0];
 }
 
 /* ---- the same trace ---- */
@@ -220,6 +238,8 @@ bool same_trace(const trace *a, const trace *b, const char *step)
 {
     const record *x = trace_next(a, step, NULL), *y = trace_next(b, step, NULL);
 
+    if (!x)
+        return false;
     for (; x && y; x = trace_next(a, step, x), y = trace_next(b, step, y))
         if (!same_record(x, y))
             return false;

@@ -11,44 +11,55 @@
 #include <unistd.h>
 
 #include "compare.h"
+#include "text.h"
 
 /* ---- the file of a mistake: "field: text" lines, an empty line, a patch on the reference answer ---- */
 
-static void read_field(const char *line, const char *field, char *text, size_t size)
+/* Takes the line's text if it's this field's; false if that doesn't fit. */
+static bool read_field(const char *line, const char *field, char *text, size_t size)
 {
     size_t n = strlen(field);
 
     if (strncmp(line, field, n) || strncmp(line + n, ": ", 2))
-        return;
-    snprintf(text, size, "%s", line + n + 2);
-    text[strcspn(text, "\n")] = 0;
+        return true;
+    int length = strcspn(line + n + 2, "\n");
+    return snprintf(text, size, "%.*s", length, line + n + 2) < (int)size;
 }
 
-static void read_line(const char *line, mistake *m)
+static bool read_line(const char *line, mistake *m)
 {
     char kind[16] = "";
+    bool fits = read_field(line, "step", m->step, sizeof m->step) && read_field(line, "says", m->says, sizeof m->says) &&
+                read_field(line, "hint", m->hint, sizeof m->hint) && read_field(line, "from", m->from, sizeof m->from) &&
+                read_field(line, "kind", kind, sizeof kind);
 
-    read_field(line, "step", m->step, sizeof m->step);
-    read_field(line, "says", m->says, sizeof m->says);
-    read_field(line, "hint", m->hint, sizeof m->hint);
-    read_field(line, "from", m->from, sizeof m->from);
-    read_field(line, "kind", kind, sizeof kind);
     m->is_convention |= strcmp(kind, "convention") == 0;
+    return fits;
+}
+
+/* "positions-restart" for tests/mistakes/lab3/positions-restart.patch. */
+static void name_mistake(const char *path, mistake *m)
+{
+    const char *name = basename(path), *end = strstr(name, ".patch");
+
+    snprintf(m->name, sizeof m->name, "%.*s", (int)(end ? (size_t)(end - name) : strlen(name)), name);
 }
 
 int mistake_read(const char *path, mistake *m, failure *f)
 {
     char line[1024];
+    bool fits = true;
     FILE *file = fopen(path, "r");
 
     *m = (mistake){0};
     if (!file)
         return fail(f, "%s: %s", path, strerror(errno));
-    snprintf(m->name, sizeof m->name, "%s", basename(path));
-    m->name[strcspn(m->name, ".")] = 0;
-    while (fgets(line, sizeof line, file) && line[0] != '\n')
-        read_line(line, m);
+    name_mistake(path, m);
+    while (fits && fgets(line, sizeof line, file) && line[0] != '\n')
+        fits = strchr(line, '\n') && read_line(line, m);
     fclose(file);
+    if (!fits)
+        return fail(f, "%s: this line is too long: %s", path, quote(line, strlen(line)).text);
     if (!m->step[0] || !m->says[0] || !m->hint[0] || !m->from[0])
         return fail(f, "%s: a mistake's file begins with the lines step:, says:, hint: and from:", path);
     return 0;
@@ -62,20 +73,16 @@ static void describe(const outcome *o, char *text, size_t size)
     snprintf(text, size, "%d %d %s", o->kind, o->kind == EXITED ? o->status : 0, o->kind == CRASHED ? o->what : "");
 }
 
-int mistake_record(const job *j, const char *path)
+int mistake_record(job *j, const char *path)
 {
     char text[160];
-    trace *file = trace_open(path);
 
-    if (!file)
-        return -1;
-    trace_copy(file, j->trace);
     describe(&j->outcome, text, sizeof text);
-    trace_step(file, "outcome");
-    trace_text(file, text, strlen(text), "outcome");
-    trace_finish(file);
-    trace_close(file);
-    return 0;
+    trace_trim(j->trace);
+    trace_step(j->trace, "outcome");
+    trace_text(j->trace, text, strlen(text), "outcome");
+    trace_finish(j->trace);
+    return trace_save(j->trace, path);
 }
 
 static bool same_outcome(const trace *known, const job *got)
@@ -87,9 +94,25 @@ static bool same_outcome(const trace *known, const job *got)
     return r && r->kind == TEXT && r->n == strlen(text) && memcmp(record_bytes(r), text, r->n) == 0;
 }
 
+int mistake_recall(const char *path, const char *step, job *j)
+{
+    int kind;
+
+    *j = (job){.step = step, .trace = trace_read(path)};
+    const record *r = j->trace ? trace_next(j->trace, "outcome", NULL) : NULL;
+    if (!r || r->kind != TEXT || r->n >= 160)
+        return sandbox_free(j), -1;
+    char text[160] = "";
+    memcpy(text, record_bytes(r), r->n);
+    if (sscanf(text, "%d %d %127[^\n]", &kind, &j->outcome.status, j->outcome.what) < 2)
+        return sandbox_free(j), -1;
+    j->outcome.kind = kind;
+    return 0;
+}
+
 static bool matches(const char *path, const char *step, const job *got)
 {
-    trace *known = trace_open(path);
+    trace *known = trace_read(path);
     bool same = known && trace_is_finished(known) && same_outcome(known, got) && same_trace(known, got->trace, step);
 
     trace_close(known);
@@ -98,20 +121,13 @@ static bool matches(const char *path, const char *step, const job *got)
 
 /* ---- having the traces made ---- */
 
-/* Runs make for the traces; it does nothing for those that are up to date. A mistake that can't be built only means
-   that it can't be named: `make mistakes` is where that is an error. */
-static void run_make(char **targets, int n)
+/* Runs make for the traces of a step's mistakes; it does nothing if they are up to date. A mistake that can't be built
+   only means that it can't be named: `make mistakes` is where that is an error. */
+static void run_make(const char *lab, const char *step)
 {
-    char *arguments[n + 6];
-    int count = 0;
+    char target[64];
 
-    arguments[count++] = "make";
-    arguments[count++] = "--silent";
-    arguments[count++] = "--keep-going";
-    arguments[count++] = "--no-print-directory";
-    for (int i = 0; i < n; i++)
-        arguments[count++] = targets[i];
-    arguments[count] = NULL;
+    snprintf(target, sizeof target, "build/mistakes/%s/%s.traces", lab, step);
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -120,55 +136,37 @@ static void run_make(char **targets, int n)
         unsetenv("MFLAGS");
         if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
             _exit(127);
-        execvp("make", arguments);
+        execlp("make", "make", "--silent", "--no-print-directory", target, (char *)NULL);
         _exit(127);
     }
     if (child > 0)
         waitpid(child, NULL, 0);
 }
 
-/* The mistakes of one step, and the files of their traces. */
-typedef struct {
-    mistake *mistakes;
-    char **traces;
-    int n;
-} candidates;
+static bool is_it(const char *lab, const mistake *m, const char *step, const job *got)
+{
+    char path[160];
 
-static void collect(const char *lab, const char *step, candidates *all)
+    snprintf(path, sizeof path, "build/mistakes/%s/%s.trace", lab, m->name);
+    return strcmp(m->step, step) == 0 && matches(path, step, got);
+}
+
+void diagnose(const char *lab, const char *step, const job *got, bool may_build, mistake *found)
 {
     char pattern[64];
     glob_t files;
     failure f;
 
+    *found = (mistake){0};
+    if (may_build)
+        run_make(lab, step);
     snprintf(pattern, sizeof pattern, "tests/mistakes/%s/*.patch", lab);
-    *all = (candidates){0};
     if (glob(pattern, 0, NULL, &files))
         return;
-    all->mistakes = calloc(files.gl_pathc, sizeof *all->mistakes);
-    all->traces = calloc(files.gl_pathc, sizeof *all->traces);
-    for (size_t i = 0; all->mistakes && all->traces && i < files.gl_pathc; i++) {
-        mistake *m = &all->mistakes[all->n];
-        if (mistake_read(files.gl_pathv[i], m, &f) || strcmp(m->step, step))
-            continue;
-        if (asprintf(&all->traces[all->n], "build/mistakes/%s/%s.trace", lab, m->name) > 0)
-            all->n++;
+    for (size_t i = 0; i < files.gl_pathc && !found->name[0]; i++) {
+        mistake m;
+        if (mistake_read(files.gl_pathv[i], &m, &f) == 0 && is_it(lab, &m, step, got))
+            *found = m;
     }
     globfree(&files);
-}
-
-void diagnose(const char *lab, const char *step, const job *got, mistake *found)
-{
-    candidates all;
-
-    *found = (mistake){0};
-    collect(lab, step, &all);
-    if (all.n)
-        run_make(all.traces, all.n);
-    for (int i = 0; i < all.n && !found->name[0]; i++)
-        if (matches(all.traces[i], step, got))
-            *found = all.mistakes[i];
-    for (int i = 0; i < all.n; i++)
-        free(all.traces[i]);
-    free(all.traces);
-    free(all.mistakes);
 }

@@ -15,14 +15,19 @@ typedef struct {
     bool is_convention; /* right elsewhere, but not the rule of this kit */
 } mistake;
 
-/* Reads the lines "field: text" at the head of a mistake's file. Returns -1 and a sentence if one is missing. */
+/* Reads the lines "field: text" at the head of a mistake's file. Returns -1 and a sentence if one is missing or too
+   long. */
 int mistake_read(const char *path, mistake *m, failure *f);
 
 /* The known mistake of this lab and step that left the same trace and the same outcome as the job; name "" if there is
-   none. Builds the traces of that step's mistakes with make, if they aren't there yet. */
-void diagnose(const char *lab, const char *step, const job *got, mistake *found);
+   none. If it may build, it has make bring the traces of that step's mistakes up to date first. */
+void diagnose(const char *lab, const char *step, const job *got, bool may_build, mistake *found);
 
 /* Writes a finished job's trace and outcome into a file for diagnose to read. Returns -1 if it can't. */
-int mistake_record(const job *j, const char *path);
+int mistake_record(job *j, const char *path);
+
+/* The job that mistake_record kept, as far as it was kept: its trace, its outcome's kind, status and what. To be given to
+   sandbox_free. Returns -1 if there is no such file, or it makes no sense. */
+int mistake_recall(const char *path, const char *step, job *j);
 
 #endif

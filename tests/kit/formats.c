@@ -27,16 +27,20 @@ void report_tap(const summary *s, FILE *to)
 
 /* ---- JUnit ---- */
 
-/* XML forbids control characters even as entities: they become '?'. */
+/* XML forbids control characters even as entities. */
 static void print_escaped(const char *text, FILE *to)
 {
-    for (; *text; text++)
-        switch (*text) {
+    char plain[4096], *at = plain;
+
+    snprintf(plain, sizeof plain, "%s", text);
+    make_plain(plain);
+    for (; *at; at++)
+        switch (*at) {
         case '<': fputs("&lt;", to); break;
         case '>': fputs("&gt;", to); break;
         case '&': fputs("&amp;", to); break;
         case '"': fputs("&quot;", to); break;
-        default: fputc((unsigned char)*text < 32 && *text != '\n' ? '?' : *text, to);
+        default: fputc(*at, to);
         }
 }
 
@@ -70,6 +74,16 @@ void report_junit(const summary *s, FILE *to)
 
 /* ---- JSON ---- */
 
+/* A string that JSON takes, whatever its bytes are. */
+static json_t *text_json(const char *text)
+{
+    char plain[4096];
+
+    snprintf(plain, sizeof plain, "%s", text);
+    make_plain(plain);
+    return json_string(plain);
+}
+
 static json_t *comparison_json(const comparison *c)
 {
     json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:i}", "arrays", (int)c->n_arrays, "values", (int)c->n_values, "counts",
@@ -78,7 +92,7 @@ static json_t *comparison_json(const comparison *c)
     if (c->bound && isfinite(c->largest)) {
         json_object_set_new(o, "largest_difference", json_real(c->largest));
         json_object_set_new(o, "allowed", json_real(c->bound));
-        json_object_set_new(o, "at", json_string(c->largest_at));
+        json_object_set_new(o, "at", text_json(c->largest_at));
     }
     return o;
 }
@@ -87,15 +101,16 @@ static json_t *mistake_json(const mistake *m)
 {
     if (!m->name[0])
         return json_null();
-    return json_pack("{s:s, s:s, s:s, s:s, s:b}", "name", m->name, "says", m->says, "hint", m->hint, "from", m->from,
-                     "is_convention", m->is_convention);
+    return json_pack("{s:o, s:o, s:o, s:o, s:b}", "name", text_json(m->name), "says", text_json(m->says), "hint",
+                     text_json(m->hint), "from", text_json(m->from), "is_convention", m->is_convention);
 }
 
 static json_t *result_json(const result *r)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:s}", "step", r->step->id, "title", r->step->title, "verdict",
-                     verdict_name(r->verdict), "sentence", r->sentence, "mistake", mistake_json(&r->mistake), "double",
-                     comparison_json(&r->compared[DOUBLE]), "float", comparison_json(&r->compared[FLOAT]), "leak", r->leak);
+    return json_pack("{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "step", r->step->id, "title",
+                     text_json(r->step->title), "verdict", verdict_name(r->verdict), "sentence", text_json(r->sentence),
+                     "mistake", mistake_json(&r->mistake), "double", comparison_json(&r->compared[DOUBLE]), "float",
+                     comparison_json(&r->compared[FLOAT]), "leak", text_json(r->leak), "printed", text_json(r->printed));
 }
 
 void report_json(const summary *s, FILE *to)
@@ -104,9 +119,10 @@ void report_json(const summary *s, FILE *to)
 
     for (int i = 0; i < s->n_results; i++)
         json_array_append_new(steps, result_json(&s->results[i]));
-    json_t *all = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o}", "lab", s->lab->name, "answer", s->answer, "exit_status",
-                            s->n[PASSED] == s->n_results ? 0 : 1, "passed", s->n[PASSED], "failed", s->n[FAILED], "waiting",
-                            s->n[WAITS], "unwritten", s->n[UNWRITTEN], "steps", steps);
+    json_t *all = json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:o}", "lab", s->lab->name, "answer",
+                            text_json(s->answer), "exit_status", s->n[PASSED] == s->n_results ? 0 : 1, "passed",
+                            s->n[PASSED], "failed", s->n[FAILED], "waiting", s->n[WAITS], "unwritten", s->n[UNWRITTEN],
+                            "steps", steps);
     json_dumpf(all, to, JSON_INDENT(2));
     fputc('\n', to);
     json_decref(all);

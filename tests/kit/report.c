@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "text.h"
+
 enum { INDENT = 12, COLUMNS = 100 };
 
 /* ---- sentences ---- */
@@ -20,6 +22,28 @@ static void say(char *text, size_t size, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text + n, size - n, format, arguments);
     va_end(arguments);
+}
+
+/* XML has no place for U+FFFE and U+FFFF either. */
+static bool is_plain(int code)
+{
+    return code == '\n' || (code >= 32 && !(code >= 0x7f && code < 0xa0) && code != 0xfffe && code != 0xffff);
+}
+
+void make_plain(char *text)
+{
+    size_t n = strlen(text);
+    char *to = text;
+
+    for (size_t i = 0; i < n;) {
+        int code, length = decode_character(text + i, n - i, &code);
+        if (length > 0 && is_plain(code))
+            to = (char *)memmove(to, text + i, length) + length;
+        else
+            *to++ = length > 0 && code == '\t' ? ' ' : '?';
+        i += length > 0 ? length : 1;
+    }
+    *to = 0;
 }
 
 const char *verdict_name(verdict v)
@@ -53,6 +77,7 @@ void explanation(const summary *s, const result *r, char *text, size_t size)
     if (r->verdict == FAILED)
         say(text, size, "Read step %s in LABS.md; `make %s STEP=%s` runs this step alone.\n", r->step->id, s->lab->name,
             r->step->id);
+    make_plain(text);
 }
 
 /* What a passing step was compared in. */
@@ -107,11 +132,15 @@ static void print_lines(const char *text, FILE *to)
     }
 }
 
-/* What the answer printed itself, as it stands. */
-static void print_output(const char *printed, FILE *to)
+/* What the answer printed itself, line by line as it stands. */
+static void print_output(const result *r, FILE *to)
 {
-    if (!printed[0])
+    char printed[sizeof r->printed];
+
+    if (!r->printed[0])
         return;
+    snprintf(printed, sizeof printed, "%s", r->printed);
+    make_plain(printed);
     fprintf(to, "%*sIt printed:\n", INDENT, "");
     for (const char *line = printed; *line;) {
         size_t n = strcspn(line, "\n");
@@ -133,9 +162,10 @@ static void print_step(const summary *s, const result *r, bool colour, FILE *to)
     else
         explanation(s, r, text, sizeof text);
     print_lines(text, to);
-    print_output(r->printed, to);
+    print_output(r, to);
     if (r->leak[0]) {
         snprintf(text, sizeof text, "Warning: %s.\n", r->leak);
+        make_plain(text);
         print_lines(text, to);
     }
 }
@@ -149,9 +179,11 @@ static bool wants_colour(FILE *to)
 
 void report_text(const summary *s, FILE *to)
 {
-    char text[256];
+    char text[1024];
 
-    fprintf(to, "%s  %s  (%s)\n\n", s->lab->name, s->lab->title, s->answer);
+    snprintf(text, sizeof text, "%s  %s  (%s)", s->lab->name, s->lab->title, s->answer);
+    make_plain(text);
+    fprintf(to, "%s\n\n", text);
     for (int i = 0; i < s->n_results; i++)
         print_step(s, &s->results[i], wants_colour(to), to);
     tally(s, text, sizeof text);

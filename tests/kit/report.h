@@ -19,6 +19,9 @@ void tally(const summary *s, char *text, size_t size);
 /* All there is to say about a step that didn't pass, sentence by sentence, each ended by a newline. */
 void explanation(const summary *s, const result *r, char *text, size_t size);
 
+/* Makes control characters, but newlines, and what isn't UTF-8 into '?', so that a terminal or a program can read it. */
+void make_plain(char *text);
+
 /* "pass", "fail", "waits" or "unwritten". */
 const char *verdict_name(verdict v);
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TRACE_BYTES = 1 << 28 }; /* reserved, not used: the file is sparse */
@@ -22,20 +23,29 @@ typedef struct {
 
 struct trace {
     header *file;
+    size_t size; /* bytes of it that are mapped */
 };
 
 /* ---- opening ---- */
 
-trace *trace_open_fd(int fd)
+static trace *map_file(int fd, size_t size, int protection)
 {
     trace *t = calloc(1, sizeof *t);
 
-    if (!t || ftruncate(fd, TRACE_BYTES))
-        return free(t), NULL;
-    t->file = mmap(NULL, TRACE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!t)
+        return NULL;
+    t->size = size;
+    t->file = mmap(NULL, size, protection, MAP_SHARED, fd, 0);
     if (t->file == MAP_FAILED)
         return free(t), NULL;
-    if (t->file->magic != magic)
+    return t;
+}
+
+trace *trace_open_fd(int fd)
+{
+    trace *t = ftruncate(fd, TRACE_BYTES) ? NULL : map_file(fd, TRACE_BYTES, PROT_READ | PROT_WRITE);
+
+    if (t && t->file->magic != magic)
         *t->file = (header){.magic = magic, .used = sizeof(header)};
     return t;
 }
@@ -50,10 +60,23 @@ trace *trace_open(const char *path)
     return t;
 }
 
+trace *trace_read(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    trace *t = NULL;
+
+    if (fd >= 0 && fstat(fd, &about) == 0 && about.st_size >= (off_t)sizeof(header) && about.st_size <= TRACE_BYTES)
+        t = map_file(fd, about.st_size, PROT_READ);
+    if (fd >= 0)
+        close(fd);
+    return t;
+}
+
 void trace_close(trace *t)
 {
     if (t)
-        munmap(t->file, TRACE_BYTES);
+        munmap(t->file, t->size);
     free(t);
 }
 
@@ -160,11 +183,6 @@ void trace_text(trace *t, const char *bytes, size_t n, const char *name)
         memcpy(room, bytes, n);
 }
 
-void trace_copy(trace *to, const trace *from)
-{
-    memcpy(to->file, from->file, from->file->used <= TRACE_BYTES ? from->file->used : sizeof(header));
-}
-
 void trace_finish(trace *t)
 {
     t->file->finished = finished;
@@ -172,20 +190,24 @@ void trace_finish(trace *t)
 
 /* ---- reading ---- */
 
+bool trace_is_started(const trace *t)
+{
+    return t->file->step[0] != 0;
+}
+
 bool trace_is_finished(const trace *t)
 {
     return t->file->finished == finished;
 }
 
-const char *trace_last_case(const trace *t)
-{
-    t->file->where[sizeof t->file->where - 1] = 0;
-    return t->file->where;
-}
-
 static bool is_string(const char *bytes, size_t size)
 {
     return memchr(bytes, 0, size) != NULL;
+}
+
+const char *trace_last_case(const trace *t)
+{
+    return is_string(t->file->where, sizeof t->file->where) ? t->file->where : "";
 }
 
 /* Whether a whole record lies in the `left` bytes from r on. Its axes must multiply to n, so that an index can be
@@ -207,21 +229,24 @@ static bool is_sound(const record *r, size_t left)
            is_string(r->where, sizeof r->where) && is_string(r->name, sizeof r->name);
 }
 
-const record *trace_next(const trace *t, const char *step, const record *at)
+/* The record behind `at` (NULL: the first), or NULL where there's none that makes sense. What goes before is sound, so
+   it lies at a multiple of 8 whatever `used` says. */
+static const record *record_after(const trace *t, const record *at)
 {
     const char *start = (const char *)t->file;
-    size_t used = t->file->used <= TRACE_BYTES ? t->file->used : TRACE_BYTES;
+    size_t used = t->file->used <= t->size ? t->file->used : t->size;
     size_t offset = at ? (const char *)(at + 1) - start + padded(at->n * element_size(at->kind)) : sizeof(header);
+    const record *r = (const record *)(start + offset);
 
-    while (t->file->magic == magic && offset <= used) {
-        const record *r = (const record *)(start + offset);
-        if (!is_sound(r, used - offset))
-            break;
-        if (strcmp(r->step, step) == 0)
-            return r;
-        offset += sizeof *r + padded(r->n * element_size(r->kind));
-    }
-    return NULL;
+    return t->file->magic == magic && offset <= used && is_sound(r, used - offset) ? r : NULL;
+}
+
+const record *trace_next(const trace *t, const char *step, const record *at)
+{
+    do
+        at = record_after(t, at);
+    while (at && strcmp(at->step, step));
+    return at;
 }
 
 double record_number(const record *r, size_t i)
@@ -234,4 +259,27 @@ double record_number(const record *r, size_t i)
 const char *record_bytes(const record *r)
 {
     return (const char *)(r + 1);
+}
+
+/* ---- keeping ---- */
+
+void trace_trim(trace *t)
+{
+    size_t used = sizeof(header);
+
+    for (const record *r = NULL; (r = record_after(t, r));)
+        used += sizeof *r + padded(r->n * element_size(r->kind));
+    t->file->magic = magic;
+    t->file->used = used;
+}
+
+int trace_save(const trace *t, const char *path)
+{
+    size_t used = t->file->used <= t->size ? t->file->used : t->size;
+    FILE *file = fopen(path, "wb");
+
+    if (!file)
+        return -1;
+    size_t written = fwrite(t->file, 1, used, file);
+    return fclose(file) || written != used ? -1 : 0;
 }

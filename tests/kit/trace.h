@@ -37,9 +37,10 @@ typedef struct {
 
 typedef struct trace trace;
 
-/* Maps the file (made if it's missing) for writing or for reading. NULL and errno if that fails. */
+/* Maps the file (made if it's missing) for writing. NULL and errno if that fails. */
 trace *trace_open(const char *path);
 trace *trace_open_fd(int fd);
+trace *trace_read(const char *path); /* the same for reading alone: changes nothing, and makes no file */
 void trace_close(trace *t);
 
 /* ---- writing ---- */
@@ -57,12 +58,14 @@ void trace_counts(trace *t, const long long *a, const axis *axes, const char *na
 void trace_int(trace *t, int value, const char *name); /* without axes: a single number */
 void trace_text(trace *t, const char *bytes, size_t n, const char *name);
 
-void trace_copy(trace *to, const trace *from); /* all records of another trace, in place of those that it has */
+void trace_trim(trace *t); /* drops what makes no sense, from the first such record on */
+int trace_save(const trace *t, const char *path); /* writes a file for trace_read; -1 and errno if that fails */
 
 void trace_finish(trace *t); /* the step returned: without this the trace counts for nothing */
 
 /* ---- reading: nothing in the file is trusted ---- */
 
+bool trace_is_started(const trace *t); /* it has come to a step */
 bool trace_is_finished(const trace *t);
 const char *trace_last_case(const trace *t); /* what the step was at when it stopped; "" if it named no case */
 

@@ -1,5 +1,6 @@
 /* The check of lab 1, the decoding loop. What is right comes from tables worked out by hand, from the given model run
    in full, and for streams from a second rendering of the whole text after each token. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 
 #define N (real) NAN
 #define I (real) INFINITY
+#define LOWEST (real)(sizeof(real) == sizeof(float) ? -FLT_MAX : -DBL_MAX)
 
 static const struct {
     const char *name;
@@ -28,7 +30,8 @@ static const struct {
     {"a tie at the first id", 3, 0, {4, 4, 1}},
     {"all equal", 5, 0, {2, 2, 2, 2, 2}},
     {"all negative", 3, 2, {-5, -4, -3}},
-    {"all very negative", 2, 0, {(real)-1e30, (real)-2e30}},
+    {"all very negative", 2, 1, {(real)-2e30, (real)-1e30}},
+    {"all but the lowest number banned", 3, 1, {-I, LOWEST, -I}},
     {"one token", 1, 0, {-8}},
     {"a banned token", 3, 2, {-I, 1, 2}},
     {"all but the last banned", 3, 2, {-I, -I, -1000}},
@@ -81,7 +84,7 @@ static void expect_1a(trace *t)
 enum { SCRIPT = 32, SCRIPT_VOCAB = 13 };
 
 typedef struct {
-    const int *ids; /* [SCRIPT]: the arg-max after the prompt, and after each token that follows */
+    const int *ids; /* [SCRIPT]: the arg-max after the prompt, and after each token that follows; -1: all are NaN */
     int fail_at;    /* the call that fails, or -1 */
     int n_calls;
     int lengths[SCRIPT]; /* [n_calls]: how many tokens it was asked about … */
@@ -100,8 +103,9 @@ static int next_scripted(void *state, const int *tokens, int n, real *logits)
     s->lasts[s->n_calls] = n > 0 ? tokens[n - 1] : -1;
     if (s->n_calls++ == s->fail_at)
         return -1;
+    int best = s->ids[s->n_calls - 1];
     for (int id = 0; id < SCRIPT_VOCAB; id++)
-        logits[id] = id == s->ids[s->n_calls - 1] ? 2 : -(real)id;
+        logits[id] = best < 0 ? N : id == best ? 2 : -(real)id;
     return 0;
 }
 
@@ -291,7 +295,7 @@ static void expect_1b(trace *t)
 enum { END = 9 };
 
 static const int says_4[SCRIPT] = {1, 2, 3, 4, 5, 6, 7, 8}, ends_at_2[SCRIPT] = {5, END, 3, 4, 5, 6},
-                 ends_at_1[SCRIPT] = {END, 3, 3, 3}, zeros[SCRIPT] = {0};
+                 ends_at_1[SCRIPT] = {END, 3, 3, 3}, zeros[SCRIPT] = {0}, nan_at_3[SCRIPT] = {1, 2, -1, 4, 5, 6};
 
 static const struct {
     const char *name;
@@ -312,6 +316,7 @@ static const struct {
     {"no end of text, id 0 generated", zeros, 2, 20, 4, -1, -1, 0, STOP_LENGTH, 4, 4, {0}},
     {"end of text is id 0", zeros, 2, 20, 4, 0, -1, 0, STOP_END_OF_TEXT, 1, 1, {0}},
     {"end of text in the prompt only", says_4, 3, 20, 3, 11, -1, 0, STOP_LENGTH, 3, 3, {0}},
+    {"a prompt that ends with the end of text", says_4, 3, 20, 3, END, -1, 0, STOP_LENGTH, 3, 3, {0}},
     {"the context is full", says_4, 5, 8, 6, END, -1, 0, STOP_CONTEXT, 3, 3, {0}},
     {"limit and context at the same token", says_4, 5, 8, 3, END, -1, 0, STOP_LENGTH, 3, 3, {0}},
     {"one token fits", says_4, 7, 8, 6, END, -1, 0, STOP_CONTEXT, 1, 1, {0}},
@@ -324,6 +329,7 @@ static const struct {
     {"a negative limit", says_4, 2, 8, -1, END, -1, 0, STOP_ERROR, 0, 0, {"", ""}},
     {"the model fails at the third token", says_4, 2, 20, 6, END, 2, 0, STOP_ERROR, 2, 3, {"", ""}},
     {"no token can be chosen", says_4, 2, 20, 6, END, -1, 1, STOP_ERROR, 0, 1, {"", ""}},
+    {"logits that are NaN at the third token", nan_at_3, 2, 20, 6, -1, -1, 0, STOP_ERROR, 2, 3, {"", ""}},
 };
 
 enum { N_STOPS = sizeof stops / sizeof *stops };
@@ -385,6 +391,7 @@ enum { LOG = 1024 };
 typedef struct {
     char bytes[LOG];
     int n;
+    int n_split; /* how often emit was given something else than whole characters */
 } text_log;
 
 static void log_bytes(void *to, const char *bytes, int n)
@@ -393,6 +400,42 @@ static void log_bytes(void *to, const char *bytes, int n)
 
     for (int i = 0; i < n && log->n < LOG; i++)
         log->bytes[log->n++] = bytes[i];
+}
+
+/* How many bytes the well-formed character at p has, by decoding and encoding it again; 0 if there's none; -1 if the n
+   bytes are the beginning of one. */
+static int decode(const unsigned char *p, int n)
+{
+    int size = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    unsigned long first = size == 1 ? p[0] : p[0] & (0xff >> (size + 1)), least[] = {0, 0, 0x80, 0x800, 0x10000}, low, high;
+
+    if (p[0] >= 0xf8 || (p[0] >= 0x80 && p[0] < 0xc0))
+        return 0;
+    low = high = first;
+    for (int i = 1; i < size; i++) {
+        if (i < n && (p[i] & 0xc0) != 0x80)
+            return 0;
+        low = low << 6 | (i < n ? p[i] & 0x3f : 0);
+        high = high << 6 | (i < n ? p[i] & 0x3f : 0x3f);
+    }
+    if (high < least[size] || low > 0x10ffff || (low >= 0xd800 && high <= 0xdfff))
+        return 0;
+    return n < size ? -1 : size;
+}
+
+/* The emit_fn of the checks. */
+static void log_shown(void *to, const char *bytes, int n)
+{
+    text_log *log = to;
+
+    log_bytes(log, bytes, n);
+    for (int i = 0, size; i < n; i += size) {
+        size = decode((const unsigned char *)bytes + i, n - i);
+        if (size < 1) {
+            log->n_split++;
+            return;
+        }
+    }
 }
 
 static void log_result(text_log *log, int value)
@@ -426,6 +469,7 @@ static const struct {
     {"a false start inside a true one", {"abac"}, {"ab", "ab", "ac"}, "/0 ab/0 /1 ", "", "ab", 0},
     {"the earliest of two matches wins", {"yz", "xy"}, {"wxyz"}, "w/1 ", "", "w", 1},
     {"the longest of two at the same byte wins", {"ab", "abc"}, {"xabc"}, "x/1 ", "", "x", 1},
+    {"the longest is listed first", {"abc", "ab"}, {"xabc"}, "x/1 ", "", "x", 0},
     {"the shorter one is complete first", {"abc", "ab"}, {"xab", "c"}, "x/1 ", "", "x", 1},
     {"two stop strings hold different tails", {"bcd", "cx"}, {"abc", "x"}, "a/0 b/1 ", "", "ab", 1},
     {"an empty token changes nothing", {"ab"}, {"a", "", "b"}, "/0 /0 /1 ", "", "", 0},
@@ -439,6 +483,9 @@ static const struct {
     {"a byte that begins no character", {0}, {"a\xff", "b\x80"}, "a" BAD "/0 b" BAD "/0 ", "", "a\xff"
                                                                                              "b\x80", -1},
     {"an overlong form", {0}, {"\xc0\xaf"}, BAD BAD "/0 ", "", "\xc0\xaf", -1},
+    {"first bytes that UTF-8 doesn't use", {0}, {"\xc1", "\xf5"}, BAD "/0 " BAD "/0 ", "", "\xc1\xf5", -1},
+    {"a second byte that can't follow the first", {0}, {"\xe0", "\x80", "\xed\xa0"},
+     "/0 " BAD BAD "/0 " BAD BAD "/0 ", "", "\xe0\x80\xed\xa0", -1},
     {"a surrogate", {0}, {"\xed\xa0\x80"}, BAD BAD BAD "/0 ", "", "\xed\xa0\x80", -1},
     {"beyond U+10FFFF", {0}, {"\xf4\x90\x80\x80"}, BAD BAD BAD BAD "/0 ", "", "\xf4\x90\x80\x80", -1},
     {"the last character of all", {0}, {"\xf4\x8f\xbf\xbf"}, "\xf4\x8f\xbf\xbf/0 ", "", "\xf4\x8f\xbf\xbf", -1},
@@ -458,28 +505,42 @@ static int count_strings(const char *const *list, int most)
     return n;
 }
 
+/* Pushes a copy of the piece that has no byte more, so that reading past its end is seen. */
+static int push_piece(stream *s, const char *bytes, int n, text_log *log)
+{
+    char *piece = malloc(n ? n : 1);
+
+    memcpy(piece, bytes, n);
+    int found = stream_push(s, piece, n);
+    free(piece);
+    log_result(log, found);
+    return found;
+}
+
+static void trace_stream(trace *t, stream *s, const text_log *log)
+{
+    text_log end = {.n = 0};
+
+    s->to = &end;
+    stream_finish(s);
+    trace_text(t, log->bytes, log->n, "text shown / result of stream_push, token by token");
+    trace_text(t, end.bytes, end.n, "text shown by stream_finish");
+    trace_text(t, s->text ? s->text : "", s->length, "text kept");
+    trace_int(t, s->matched, "the stop string found");
+    trace_int(t, log->n_split + end.n_split, "how often emit was given less than whole characters");
+    stream_free(s);
+}
+
 /* Pushes the pieces until a stop string is found, then finishes. */
 static void run_stream(trace *t, const char *const *stop_strings, int n_stops, const char *const *pieces, int n_pieces)
 {
-    text_log log = {.n = 0}, end = {.n = 0};
+    text_log log = {.n = 0};
     stream s;
 
-    stream_init(&s, stop_strings, n_stops, log_bytes, &log);
-    for (int i = 0, found = 0; i < n_pieces && found == 0; i++) {
-        size_t n = strlen(pieces[i]);
-        char *piece = malloc(n ? n : 1); /* no byte more, so that reading past the end is seen */
-        memcpy(piece, pieces[i], n);
-        found = stream_push(&s, piece, n);
-        free(piece);
-        log_result(&log, found);
-    }
-    s.to = &end;
-    stream_finish(&s);
-    trace_text(t, log.bytes, log.n, "text shown / result of stream_push, token by token");
-    trace_text(t, end.bytes, end.n, "text shown by stream_finish");
-    trace_text(t, s.text ? s.text : "", s.length, "text kept");
-    trace_int(t, s.matched, "the stop string found");
-    stream_free(&s);
+    stream_init(&s, stop_strings, n_stops, log_shown, &log);
+    for (int i = 0, found = 0; i < n_pieces && found == 0; i++)
+        found = push_piece(&s, pieces[i], strlen(pieces[i]), &log);
+    trace_stream(t, &s, &log);
 }
 
 static void expect_stream(trace *t, const text_log *log, const text_log *end, const char *text, int n, int matched)
@@ -488,6 +549,7 @@ static void expect_stream(trace *t, const text_log *log, const text_log *end, co
     trace_text(t, end->bytes, end->n, "text shown by stream_finish");
     trace_text(t, text, n, "text kept");
     trace_int(t, matched, "the stop string found");
+    trace_int(t, 0, "how often emit was given less than whole characters");
 }
 
 static text_log log_of(const char *text)
@@ -496,6 +558,66 @@ static text_log log_of(const char *text)
 
     log_bytes(&log, text, strlen(text));
     return log;
+}
+
+/* ---- text with zero bytes, and a long one ---- */
+
+static const char *const halt[] = {"STOP"};
+
+static void run_zeros(trace *t)
+{
+    text_log log = {.n = 0};
+    stream s;
+
+    stream_init(&s, halt, 1, log_shown, &log);
+    push_piece(&s, "a\0b", 3, &log);
+    push_piece(&s, "\0S", 2, &log);
+    push_piece(&s, "TOP", 3, &log);
+    trace_stream(t, &s, &log);
+}
+
+static void expect_zeros(trace *t)
+{
+    text_log log = {.n = 0}, end = {.n = 0};
+
+    log_bytes(&log, "a\0b/0 \0/0 /1 ", 13);
+    expect_stream(t, &log, &end, "a\0b\0", 4, 0);
+}
+
+enum { LONG = 1200 }; /* tokens of four bytes: more than a page of text */
+
+static void count_bytes(void *to, const char *bytes, int n)
+{
+    *(int *)to += n;
+}
+
+static void run_long(trace *t)
+{
+    text_log log = {.n = 0};
+    int n_shown = 0;
+    stream s;
+
+    stream_init(&s, halt, 1, count_bytes, &n_shown);
+    for (int i = 0; i < LONG; i++)
+        push_piece(&s, "ab" E_ACUTE, 4, &log);
+    trace_int(t, n_shown, "number of bytes shown");
+    trace_int(t, push_piece(&s, " STOP", 5, &log), "result of stream_push");
+    trace_text(t, s.text ? s.text : "", s.length, "text kept");
+    trace_int(t, n_shown, "number of bytes shown");
+    stream_free(&s);
+}
+
+static void expect_long(trace *t)
+{
+    char text[4 * LONG + 1];
+
+    for (int i = 0; i < LONG; i++)
+        memcpy(text + 4 * i, "ab" E_ACUTE, 4);
+    text[4 * LONG] = ' ';
+    trace_int(t, 4 * LONG, "number of bytes shown");
+    trace_int(t, 1, "result of stream_push");
+    trace_text(t, text, 4 * LONG + 1, "text kept");
+    trace_int(t, 4 * LONG + 1, "number of bytes shown");
 }
 
 /* ---- streams at random, rendered a second way: all of the text anew after each token ---- */
@@ -527,31 +649,12 @@ static void make_stream(uint64_t seed, random_stream *r)
         random_string(&g, 1, r->stops[i]);
         r->stop_list[i] = r->stops[i];
     }
+    if (strcmp(r->stops[0], r->stops[1]) == 0)
+        r->n_stops = 1; /* of two equal ones, either may be named */
     for (int i = 0; i < RANDOM_PIECES; i++) {
         random_string(&g, 0, r->pieces[i]);
         r->piece_list[i] = r->pieces[i];
     }
-}
-
-/* How many bytes the well-formed character at p has, by decoding and encoding it again; 0 if there's none; -1 if the n
-   bytes are the beginning of one. */
-static int decode(const unsigned char *p, int n)
-{
-    int size = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    unsigned long first = size == 1 ? p[0] : p[0] & (0xff >> (size + 1)), least[] = {0, 0, 0x80, 0x800, 0x10000}, low, high;
-
-    if (p[0] >= 0xf8 || (p[0] >= 0x80 && p[0] < 0xc0))
-        return 0;
-    low = high = first;
-    for (int i = 1; i < size; i++) {
-        if (i < n && (p[i] & 0xc0) != 0x80)
-            return 0;
-        low = low << 6 | (i < n ? p[i] & 0x3f : 0);
-        high = high << 6 | (i < n ? p[i] & 0x3f : 0x3f);
-    }
-    if (high < least[size] || low > 0x10ffff || (low >= 0xd800 && high <= 0xdfff))
-        return 0;
-    return n < size ? -1 : size;
 }
 
 /* All that may be seen of text [n], of which the first `sure` bytes can't become part of a stop string. */
@@ -652,13 +755,13 @@ static const struct {
     {"half a character, then end of text", {0, 6, END}, 20, 6, STOP_END_OF_TEXT, 3, "a" BAD BAD},
     {"a character over two tokens", {0, 6, 7, END}, 20, 6, STOP_END_OF_TEXT, 4, "a" EURO},
     {"end of text at once", {END}, 20, 6, STOP_END_OF_TEXT, 1, ""},
+    {"a stop string begun in the prompt", {3, 1}, 20, 2, STOP_LENGTH, 2, "OPb"},
 };
 
 enum { N_LOOPS = sizeof loops / sizeof *loops };
 
 static void run_loop(trace *t, int i)
 {
-    static const char *const stop_list[] = {"STOP"};
     script s = {.ids = loops[i].ids, .fail_at = -1};
     real *logits = new_reals(SCRIPT_VOCAB);
     loop g = scripted_loop(&s, logits);
@@ -667,7 +770,7 @@ static void run_loop(trace *t, int i)
     stream out;
     failure f;
 
-    stream_init(&out, stop_list, 1, log_bytes, &log);
+    stream_init(&out, halt, 1, log_shown, &log);
     tokens[0] = 2; /* ST: the prompt's text must not count towards a stop string */
     tokens[1] = 2;
     g.out = &out;
@@ -703,6 +806,10 @@ static void run_1d(trace *t)
         run_stream(t, streams[i].stops, count_strings(streams[i].stops, 3), streams[i].pieces,
                    count_strings(streams[i].pieces, 8));
     }
+    trace_case(t, "zero bytes in the text");
+    run_zeros(t);
+    trace_case(t, "%d tokens", LONG);
+    run_long(t);
     for (int i = 0; i < N_RANDOM; i++) {
         make_stream(i, &r);
         trace_case(t, "random stream %d", i);
@@ -723,6 +830,10 @@ static void expect_1d(trace *t)
         trace_case(t, "%s", streams[i].name);
         expect_stream(t, &log, &end, streams[i].text, strlen(streams[i].text), streams[i].matched);
     }
+    trace_case(t, "zero bytes in the text");
+    expect_zeros(t);
+    trace_case(t, "%d tokens", LONG);
+    expect_long(t);
     for (int i = 0; i < N_RANDOM; i++) {
         make_stream(i, &r);
         trace_case(t, "random stream %d", i);

@@ -1,0 +1,130 @@
+/* The known mistakes of a lab, run as answers. Two run at a time, as many as the smallest machine has cores. */
+#define _GNU_SOURCE
+#include "mistakes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose.h"
+
+enum { AT_A_TIME = 2, SECONDS = 5 };
+
+/* A mistake, and where make puts it. */
+typedef struct {
+    mistake m;
+    char source[160], library[160], trace[160];
+} built;
+
+static int find_built(const lab *l, const char *file, built *b)
+{
+    failure f;
+
+    if (mistake_read(file, &b->m, &f)) {
+        fprintf(stderr, "%s\n", f.sentence);
+        return -1;
+    }
+    snprintf(b->source, sizeof b->source, "build/mistakes/%s/%s.c", l->name, b->m.name);
+    snprintf(b->library, sizeof b->library, "build/double/build/mistakes/%s/%s", l->name, b->m.name);
+    snprintf(b->trace, sizeof b->trace, "build/mistakes/%s/%s.trace", l->name, b->m.name);
+    return 0;
+}
+
+static void start(job *j, const built *b, const char *step)
+{
+    *j = (job){.executable = "/proc/self/exe", .mode = "--run", .step = step, .answer = b->source, .library = b->library,
+               .seconds = SECONDS};
+    sandbox_start(j);
+}
+
+/* ---- keeping traces ---- */
+
+static int record_some(const lab *l, char **files, int n)
+{
+    built all[AT_A_TIME];
+    job jobs[AT_A_TIME];
+    int status = 0;
+
+    for (int i = 0; i < n; i++)
+        if (find_built(l, files[i], &all[i]))
+            return -1;
+    for (int i = 0; i < n; i++)
+        start(&jobs[i], &all[i], all[i].m.step);
+    sandbox_finish(jobs, n);
+    for (int i = 0; i < n; i++) {
+        if (jobs[i].outcome.kind == NOT_STARTED || mistake_record(&jobs[i], all[i].trace)) {
+            fprintf(stderr, "%s: no trace can be kept of it\n", files[i]);
+            status = -1;
+        }
+        sandbox_free(&jobs[i]);
+    }
+    return status;
+}
+
+int record_mistakes(const lab *l, char **files, int n)
+{
+    int status = 0;
+
+    for (int i = 0; i < n; i += AT_A_TIME)
+        status |= record_some(l, files + i, n - i < AT_A_TIME ? n - i : AT_A_TIME);
+    return status ? 2 : 0;
+}
+
+/* ---- catching and naming ---- */
+
+static bool passes(const job *j, const trace *expected, tolerance allowed)
+{
+    comparison c;
+
+    if (j->outcome.kind != ENDED)
+        return false;
+    compare_step(expected, j->trace, j->step, allowed, &c);
+    return c.right;
+}
+
+/* The first step before the mistake's own that fails, or NULL. */
+static const char *caught_early(const lab *l, const built *b, const trace *expected, tolerance allowed)
+{
+    job jobs[l->n_steps];
+    int n = 0;
+    const char *caught = NULL;
+
+    for (; n < l->n_steps && strcmp(l->steps[n].id, b->m.step); n++)
+        start(&jobs[n], b, l->steps[n].id);
+    sandbox_finish(jobs, n);
+    for (int i = n - 1; i >= 0; i--) {
+        if (!passes(&jobs[i], expected, allowed))
+            caught = jobs[i].step;
+        sandbox_free(&jobs[i]);
+    }
+    return caught;
+}
+
+static int check_one(const lab *l, const trace *expected, tolerance allowed, const char *file)
+{
+    built b;
+    mistake found = {0};
+    job kept;
+
+    if (find_built(l, file, &b) || mistake_recall(b.trace, b.m.step, &kept)) {
+        fprintf(stderr, "%s: its trace can't be read\n", file);
+        return -1;
+    }
+    const char *caught = caught_early(l, &b, expected, allowed);
+    if (!caught && !passes(&kept, expected, allowed)) {
+        caught = b.m.step;
+        diagnose(l->name, b.m.step, &kept, false, &found);
+    }
+    printf("%s\t%s\t%s\t%s\t%s\t%s\n", l->name, b.m.step, b.m.name, caught ? caught : "not caught",
+           strcmp(found.name, b.m.name) == 0 ? "named" : found.name[0] ? found.name : "not named", b.m.from);
+    sandbox_free(&kept);
+    return 0;
+}
+
+int check_mistakes(const lab *l, const trace *expected, tolerance allowed, char **files, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (check_one(l, expected, allowed, files[i]))
+            return 2;
+    return 0;
+}
