@@ -53,7 +53,7 @@ help:
 #? make offset             what a forgotten position offset costs, on data/measure.txt or TEXT=file
 #? make speed              how fast this machine decodes: what lab 6 predicts, and the clock
 #? make test               all tests of the kit itself
-#? make mistakes           the known mistakes: is each caught at its step, and named?
+#? make mistakes           the known mistakes: is each caught at its step, and named? With ALL=1 the rare ones too
 #? make variants           right answers written in other ways: does each pass?
 #? make fuzz               the model loader on broken files, for SECONDS=600 (needs clang)
 #? make clean              remove what was built
@@ -117,9 +117,11 @@ VARIANTS := $(wildcard $(LABS:%=tests/variants/%/*.c))
 
 build/double/build/mistakes/%: QUICK := -O0 -g1
 
-# Words such as lab1/1b:first-row: each mistake behind the step that it fails.
-KNOWN := $(if $(MISTAKES),$(shell awk '/^step: / { split(FILENAME, part, "/"); sub(".patch", "", part[4]); \
-    print part[3] "/" $$2 ":" part[4] }' $(MISTAKES)))
+# Words such as lab1/1b:first-row: each mistake behind the step that it fails. Rare ones count with ALL=1 alone, so that
+# a failing check doesn't have to build them all.
+KNOWN := $(if $(MISTAKES),$(shell awk '/^step: / { step = $$2 } /^rare: / { rare = 1 } \
+    /^$$/ { if (!rare || "$(ALL)") print part[3] "/" step ":" part[4]; rare = 0; nextfile } \
+    FNR == 1 { split(FILENAME, part, "/"); sub(".patch", "", part[4]) }' $(MISTAKES)))
 named = $(patsubst $1:%,%,$(filter $1:%,$(KNOWN)))
 
 define MISTAKES_OF_LAB
@@ -129,7 +131,8 @@ build/mistakes/$1/%.c: tests/mistakes/$1/%.patch reference/$(DIR_$1).c
 
 build/mistakes/$1.rows: $(patsubst %,build/mistakes/%.traces,$(sort $(filter $1/%,$(subst :, ,$(KNOWN))))) build/double/$1.expected
 	mkdir -p $$(@D)
-	build/double/$1 --expected build/double/$1.expected --check-mistakes $(filter tests/mistakes/$1/%,$(MISTAKES)) >$$@.new
+	build/double/$1 --expected build/double/$1.expected --check-mistakes \
+	    $(foreach step,$(sort $(filter $1/%,$(subst :, ,$(KNOWN)))),$(patsubst %,tests/mistakes/$1/%.patch,$(call named,$(step)))) >$$@.new
 	mv $$@.new $$@
 
 build/variants/$1/%.row: build/double/tests/variants/$1/%/answer.so build/float/tests/variants/$1/%/answer.so $$(call checked_by,$1)

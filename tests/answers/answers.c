@@ -78,6 +78,37 @@ static work decode_of_llama(void)
     return w;
 }
 
+/* The id that a loop finds which takes later equals too. */
+static int last_of_largest(const double *a, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        if (a[i] >= a[best])
+            best = i;
+    return best;
+}
+
+/* The probability of id i among logits x [n]. In the small, so without fear of overflow. */
+static double probability(const double *x, int n, double temperature, int i)
+{
+    double sum = 0;
+
+    for (int j = 0; j < n; j++)
+        sum += exp(x[j] / temperature);
+    return exp(x[i] / temperature) / sum;
+}
+
+/* How many logits x [n] are at least as large as this one. */
+static int as_large(const double *x, int n, double bound)
+{
+    int n_large = 0;
+
+    for (int i = 0; i < n; i++)
+        n_large += x[i] >= bound;
+    return n_large;
+}
+
 /* The ids that are kept of probabilities in falling order: until their sum reaches `mass`. */
 static int kept(const double *p, double mass)
 {
@@ -88,46 +119,112 @@ static int kept(const double *p, double mass)
     return n;
 }
 
-/* Fills the table and returns how many there are. */
+/* The same of the logits 3, 2, 1. */
+static int kept_at(double temperature, double mass)
+{
+    static const double x[] = {3, 2, 1};
+    double p[3];
+
+    for (int i = 0; i < 3; i++)
+        p[i] = probability(x, 3, temperature, i);
+    return kept(p, mass);
+}
+
+/* The last one's probability for logits start, start + 1, start + 2, all positive or 0, the last two penalised. */
+static double penalised_last(double start, double penalty)
+{
+    return probability((double[]){start, (start + 1) / penalty, (start + 2) / penalty}, 3, 1, 2);
+}
+
+/* How many factors it takes until their product is 0 in float. */
+static int factors_until_zero(float factor)
+{
+    volatile float product = 1; /* volatile: rounded to float at each step, on every machine */
+    int n = 0;
+
+    for (; product > 0; n++)
+        product *= factor;
+    return n;
+}
+
+/* The prompt is run once, and then each new token but the last in each of the beams. */
+static usage with_beams(int64_t p, int64_t n, int64_t n_beams)
+{
+    usage prompt = with_cache(p, 1), one = with_cache(p, n);
+
+    return (usage){prompt.projections + n_beams * (one.projections - prompt.projections),
+                   prompt.scores + n_beams * (one.scores - prompt.scores)};
+}
+
+/* Fills the table, in the order of LABS.md, and returns how many there are. */
 static int list_exercises(exercise *all)
 {
-    static const double p[] = {.5, .3, .1, .05, .05};
+    static const double tie[] = {7, 7, 3}, ties[] = {7, 3, 3, 3}, two[] = {1, 0}, p[] = {.5, .3, .1, .05, .05};
+    const double pi = acos(-1);
     const int n_kept = kept(p, .9);
     double kept_sum = 0;
+    const usage beams = with_beams(8, 24, 4);
     const work w = decode_of_llama();
 
     for (int i = 0; i < n_kept; i++)
         kept_sum += p[i];
     const exercise list[] = {
+        {"tie_last", last_of_largest(tie, 3), 0, {0}},
         {"projections_uncached", without_cache(1, 24).projections, 0, {UNCACHED, 1, 24, false}},
         {"scores_uncached", without_cache(1, 12).scores, 0, {UNCACHED, 1, 12, true}},
         {"projections_uncached_prompt_8", without_cache(8, 24).projections, 0, {UNCACHED, 8, 24, false}},
         {"ids_appended", 3, 0, {0}},
         {"bytes_shown", strlen("the "), 0, {0}},
+
+        {"temperature_half", probability(two, 2, 0.5, 0), 0.001, {0}},
+        {"temperature_two", probability(two, 2, 2, 0), 0.001, {0}},
+        {"top_k_kept", 2, 0, {0}},
+        {"top_k_kept_with_ties", as_large(ties, 4, ties[2 - 1]), 0, {0}},
         {"top_p_kept", n_kept, 0, {0}},
         {"top_p_first", p[0] / kept_sum, 0.001, {0}},
+        {"penalised_top", penalised_last(0, 1.2), 0.001, {0}},
+        {"penalised_top_shifted", penalised_last(10, 1.2), 0.001, {0}},
         {"penalised_positive", 2.0 / 1.25, 0.001, {0}},
         {"penalised_negative", -2.0 * 1.25, 0.001, {0}},
-        {"temperature_half", exp(1 / 0.5) / (exp(1 / 0.5) + exp(0 / 0.5)), 0.001, {0}},
         {"drawn_id", 2, 0, {0}},
+        {"kept_temperature_first", kept_at(0.5, 0.8), 0, {0}},
+        {"kept_temperature_last", kept_at(1, 0.8), 0, {0}},
+
+        {"scores_chunk", with_cache(5 + 3, 1).scores - with_cache(5, 1).scores, 0, {0}},
         {"projections_cached", with_cache(1, 24).projections, 0, {CACHED, 1, 24, false}},
         {"scores_cached", with_cache(1, 12).scores, 0, {CACHED, 1, 12, true}},
         {"projections_cached_prompt_8", with_cache(8, 24).projections, 0, {CACHED, 8, 24, false}},
         {"projections_ratio", (double)without_cache(8, 24).projections / with_cache(8, 24).projections, 0.05, {0}},
         {"scores_last_chunk", with_cache(21, 1).scores - with_cache(16, 1).scores, 0, {0}},
-        {"next_position", 50, 0, {0}},
-        {"rope_angle", 50 * pow(10000, -2.0 / 4), 0.001, {0}},
-        {"sinusoid", sin(3 / pow(10000, 2.0 / 4)), 0.0005, {0}},
+
+        {"sinusoid_column", sin(3 / pow(10000, 2.0 / 4)), 0.0005, {0}},
+        {"slowest_wave", 2 * pi * pow(10000, 14.0 / 16), 199, {0}},
+        {"last_start", 1024 - 5, 0, {0}},
+        {"rope_angle", 100 * pow(10000, -2.0 / 4), 0.001, {0}},
+        {"rope_angle_large_base", 100 * pow(1000000, -2.0 / 4), 0.001, {0}},
+        {"rope_score", 1.7, 0.001, {0}}, /* 33 - 31 is 3 - 1 */
+        {"nats_of_a_guess", log(66), 0.01, {0}},
+        {"positions_forgotten", 6, 0, {0}}, /* the prompt's; every later token stands at 0 */
+
+        {"beam_log_softmax", -120 - log1p(exp(-120)), 0.01, {0}},
+        {"beam_underflow_factors", factors_until_zero(0.01f), 0, {0}},
         {"beam_candidates", 4 * 66, 0, {0}},
+        {"beam_copies", 4 - 2, 0, {0}}, /* beams, less the different parents */
         {"beam_score", -3 / sqrt(3), 0.001, {0}},
         {"beam_bound", -2.0 / 9, 0.001, {0}},
+        {"beam_texts", pow(4, 4), 0, {0}},
+        {"beam_width", pow(4, 4 - 1), 0, {0}},
+        {"beam_projections", beams.projections, 0, {0}},
+        {"beam_scores", beams.scores, 0, {0}},
+
         {"cache_gib", bytes_of(32, 4096) / (1 << 30), 0, {0}},
         {"cache_mib_grouped", bytes_of(8, 4096) / (1 << 20), 0, {0}},
         {"decode_intensity", w.intensity, 0.01, {0}},
-        {"decode_speed", passes_per_second(&w, 100e9, INFINITY), 0.05, {0}},
         {"tokens_as_heavy", (w.bytes - bytes_of(32, 1)) / bytes_of(32, 1), 50, {0}},
+        {"decode_speed", passes_per_second(&w, 100e9, INFINITY), 0.05, {0}},
     };
 
+    _Static_assert(sizeof list / sizeof *list <= MAX_EXERCISES, "there's no room for all exercises");
     memcpy(all, list, sizeof list);
     return sizeof list / sizeof *list;
 }
