@@ -31,8 +31,9 @@ LIBS := $(shell pkg-config --libs $(PACKAGES)) -lm
 INCLUDES += $(shell pkg-config --cflags $(PACKAGES))
 
 # double is checked with the sanitizers, float without.
-SANITIZE := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -no-pie
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-pie
 FLAGS_double := -DREAL=double $(SANITIZE)
+LINK_double := -no-pie
 FLAGS_float := -DREAL=float
 
 .PHONY: all help labs answers test compile demo offset speed fuzz clean mistakes variants $(LABS)
@@ -75,7 +76,7 @@ build/float/%.o: %.c
 
 build/double/%/answer.so: %.c
 	mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(FLAGS_double) $(QUICK) $(INCLUDES) -MMD -fPIC -shared -Wl,-soname,answer.so $< -o $@
+	$(CC) $(CFLAGS) $(FLAGS_double) $(or $(QUICK),-O1) $(INCLUDES) -MMD -fPIC -shared -Wl,-soname,answer.so $< -o $@
 
 build/float/%/answer.so: %.c
 	mkdir -p $(@D)
@@ -91,7 +92,7 @@ ANSWERS := $(wildcard reference/lab*/*.c)
 define CHECK
 build/$2/$1: $$(call objects,$2,$(MODEL) $(KIT) tests/labs/$1.c $(filter-out reference/$(DIR_$1).c,$(ANSWERS))) \
              build/$2/reference/$(DIR_$1)/answer.so
-	$$(CC) $$(CFLAGS) $$(FLAGS_$2) -rdynamic -Wl,-z,lazy,-rpath,'$$$$ORIGIN/reference/$(DIR_$1)' $$^ $$(LIBS) -o $$@
+	$$(CC) $$(CFLAGS) $$(FLAGS_$2) $$(LINK_$2) -rdynamic -Wl,-z,lazy,-rpath,'$$$$ORIGIN/reference/$(DIR_$1)' $$^ $$(LIBS) -o $$@
 
 build/$2/$1.expected: build/$2/$1 $(wildcard data/models/*)
 	rm -f $$@.new
@@ -163,7 +164,7 @@ TESTS := $(patsubst %.c,build/double/%,$(wildcard tests/*/test_*.c)) \
 
 define TEST
 build/$1/tests/%: $$(call objects,$1,tests/%.c tests/model/broken.c tests/kit/capture.c $(MODEL) $(KIT))
-	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$^ $$(LIBS) -o $$@
+	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$(LINK_$1) $$^ $$(LIBS) -o $$@
 endef
 $(foreach precision,double float,$(eval $(call TEST,$(precision))))
 
@@ -194,7 +195,7 @@ around = $(foreach lab,$2,$1/$(DIR_$(lab)).c) $(filter-out $(foreach lab,$2,refe
 
 define PROGRAMS
 build/answers-$1: $$(call objects,double,tests/answers/answers.c $(MODEL) $$(call around,$1,lab1 lab3))
-	$$(CC) $$(CFLAGS) $$(FLAGS_double) $$^ $$(LIBS) -o $$@
+	$$(CC) $$(CFLAGS) $$(FLAGS_double) $$(LINK_double) $$^ $$(LIBS) -o $$@
 
 build/speed-$1: $$(call objects,float,plots/speed.c $(MODEL) $$(call around,$1,lab6))
 	$$(CC) $$(CFLAGS) $$^ $$(LIBS) -o $$@

@@ -45,9 +45,11 @@ typedef struct {
 void stream_init(stream *s, const char *const *stops, int n_stops, emit_fn *emit, void *to);
 
 /* Appends the bytes of one token. If a stop string is now in the text, cuts the text before the first byte of the
-   match that starts earliest (the longest of those that start at that byte), sets `matched`, and returns 1. Else
+   match that starts earliest (the longest of those that start at that byte), sets `matched` (to the lowest index
+   among equal ones), and returns 1. Else
    returns 0, or -1 when memory runs out. Either way it emits every byte that may be shown by now, and no other:
-   - a byte that later bytes could still make part of a stop string waits, and so do those behind it;
+   - a byte that later bytes could still make part of a stop string waits, and so do those behind it, as if they hadn't
+     come yet;
    - a character of UTF-8 waits until it's whole. A byte that can't be part of any is shown as U+FFFD, one for each.
    After a match nothing can follow, so the text before it is shown to its end. */
 int stream_push(stream *s, const char *bytes, int n_bytes);
@@ -63,7 +65,7 @@ void stream_free(stream *s); /* leaves an empty stream without stop strings */
    prompt, which stands before them in the same array. Returns -1 if it can't choose. */
 typedef int choose_fn(void *state, const real *logits, int n_vocab, const int *generated, int n_generated);
 
-/* The bytes of a token's text, and how many; the end-of-text token has none. */
+/* The bytes of a token's text, and how many. */
 typedef const char *piece_fn(const void *vocabulary, int id, int *n_bytes);
 
 typedef struct {
@@ -86,7 +88,7 @@ typedef enum { STOP_ERROR = -1, STOP_END_OF_TEXT, STOP_STRING, STOP_LENGTH, STOP
 /* Appends tokens to tokens [*n], which has room for n_ctx, until one of the reasons above holds. They are tested after
    each new token in this order: end of text, stop string, max_new_tokens reached, n_ctx tokens reached. Where
    max_new_tokens is 0, or the prompt already has n_ctx tokens, the answer is STOP_LENGTH or STOP_CONTEXT at once, and
-   the model doesn't run. The end-of-text token is appended and isn't shown. At the end the stream is finished.
+   the model doesn't run. The end-of-text token is appended and isn't shown. At the end, after an error too, the stream is finished.
    Returns STOP_ERROR and a sentence for an empty prompt, for a prompt of more than n_ctx tokens (the sentence has both
    numbers), for max_new_tokens below 0, and when next, choose or the stream fails. */
 stop_reason generate(const loop *g, int *tokens, int *n, failure *f);

@@ -11,7 +11,7 @@ typedef struct {
     int length;   /* t: the tokens that it holds, at positions 0 … t-1 */
     real *keys;   /* of every layer; how they lie in memory is the lab's choice */
     real *values;
-    real *scratch; /* for cache_forward, which allocates nothing; how large is the lab's choice */
+    real *scratch; /* room for cache_forward, so that it needn't allocate; how large is the lab's choice, NULL too */
 } cache;
 
 /* ---- 3a: the store ---- */
@@ -22,11 +22,11 @@ int cache_init(cache *c, const model *m, int capacity);
 
 void cache_free(cache *c); /* leaves capacity and length 0 and the pointers NULL; a second call does nothing */
 
-/* Writes n rows of keys k [n][D_kv] and values v [n][D_kv] of one layer at positions length … length+n-1. The length
+/* Writes n ≥ 1 rows of keys k [n][D_kv] and values v [n][D_kv] of one layer at positions length … length+n-1. The length
    stays: it moves once for all layers, in cache_advance. Returns -1, and writes nothing, if they don't fit. */
 int cache_append(cache *c, int layer, const real *k, const real *v, int n);
 
-/* length += n, after every layer has its n rows. Returns -1, and changes nothing, if they don't fit. */
+/* length += n, n ≥ 1, after every layer has its n rows. Returns -1, and changes nothing, if they don't fit. */
 int cache_advance(cache *c, int n);
 
 void cache_reset(cache *c); /* empties it: the next token stands at position 0 */

@@ -58,6 +58,7 @@ static int read_dtype(tensor *t, const json_t *entry, failure *f)
     if (dtype_size(dtype) == 0)
         return fail(f, "dtype %s isn't known", quote(dtype, strlen(dtype)).text);
     strcpy(t->dtype, dtype); /* every known one fits */
+    t->float_bits = strcmp(dtype, "F32") == 0 ? 32 : strcmp(dtype, "F64") == 0 ? 64 : 0;
     return 0;
 }
 
@@ -344,9 +345,9 @@ static double double_at(const void *data, size_t i)
 
 int tensor_element(const tensor *t, size_t i, double *value, failure *f)
 {
-    if (strcmp(t->dtype, "F32") == 0)
+    if (t->float_bits == 32)
         *value = float_at(t->data, i);
-    else if (strcmp(t->dtype, "F64") == 0)
+    else if (t->float_bits == 64)
         *value = double_at(t->data, i);
     else
         return fail(f, "tensor %s: dtype is %s, but only F32 and F64 can be read", quote(t->name, strlen(t->name)).text,

@@ -12,7 +12,8 @@ enum { MAX_AXES = 4 };
 
 typedef struct {
     const char *name;
-    char dtype[8]; /* as in the file: "F32", "F64", … */
+    char dtype[8];  /* as in the file: "F32", "F64", … */
+    int float_bits; /* 32, 64: F32 and F64, which can be read; 0: any other */
     int n_axes;
     long shape[MAX_AXES];
     size_t n;         /* elements in all: the shape's product */

@@ -60,6 +60,7 @@ static job expected[N_PRECISIONS];
 static int n_precisions;
 static result results[MAX_STEPS];
 static int n_results;
+static job jobs[MAX_STEPS * N_PRECISIONS]; /* [n_results][n_precisions] */
 
 /* ---- inside the sandbox ---- */
 
@@ -163,30 +164,35 @@ static verdict judge(const job *j, int precision, result *r)
     return strcmp(j->outcome.what, r->step->id) ? WAITS : UNWRITTEN;
 }
 
-static void run_step(result *r)
+/* Runs all steps in both precisions, side by side: every one is a process of its own. */
+static void run_steps(void)
 {
-    job jobs[N_PRECISIONS];
+    for (int i = 0; i < n_results; i++)
+        for (int p = 0; p < n_precisions; p++) {
+            job *j = &jobs[i * n_precisions + p];
+            *j = job_of(p, "--run", results[i].step->id);
+            sandbox_start(j);
+        }
+    sandbox_finish(jobs, n_results * n_precisions);
+}
 
-    for (int p = 0; p < n_precisions; p++) {
-        jobs[p] = job_of(p, "--run", r->step->id);
-        sandbox_start(&jobs[p]);
-    }
-    sandbox_finish(jobs, n_precisions);
+static void judge_step(result *r)
+{
+    job *both = &jobs[(r - results) * n_precisions];
     verdict v = PASSED;
+
     for (int p = 0; p < n_precisions && v == PASSED; p++)
-        v = judge(&jobs[p], p, r);
+        v = judge(&both[p], p, r);
     r->verdict = v;
     const step *need = v == FAILED ? unmet_need(r->step) : NULL;
     if (need) {
         r->verdict = WAITS;
         snprintf(r->sentence, sizeof r->sentence, "It builds on step %s", need->id);
     }
-    if (r->verdict == FAILED && jobs[DOUBLE].outcome.kind != NOT_STARTED)
-        diagnose(checked->name, r->step->id, &jobs[DOUBLE], true, &r->mistake);
-    keep_output(&jobs[DOUBLE], r);
-    snprintf(r->leak, sizeof r->leak, "%s", jobs[DOUBLE].outcome.leak);
-    for (int p = 0; p < n_precisions; p++)
-        sandbox_free(&jobs[p]);
+    if (r->verdict == FAILED && both[DOUBLE].outcome.kind != NOT_STARTED)
+        diagnose(checked->name, r->step->id, &both[DOUBLE], true, &r->mistake);
+    keep_output(&both[DOUBLE], r);
+    snprintf(r->leak, sizeof r->leak, "%s", both[DOUBLE].outcome.leak);
 }
 
 /* ---- the tests: one for each step, run by cmocka ---- */
@@ -198,7 +204,7 @@ static void test_step(void **state)
     /* If the check itself crashes, cmocka goes on behind this function: that mustn't leave a step that passes. */
     r->verdict = FAILED;
     snprintf(r->sentence, sizeof r->sentence, "The check itself broke down here, which is the kit's fault");
-    run_step(r);
+    judge_step(r);
     if (r->verdict == PASSED)
         r->sentence[0] = 0;
     if (r->verdict == FAILED)
@@ -248,6 +254,7 @@ static int expect_precision(int p)
 {
     expected[p] = job_of(p, "--expect", chosen.step ? chosen.step : "all");
     expected[p].seconds = 60;
+    expected[p].ignores_leaks = true;
     if (chosen.expected[p]) {
         expected[p].trace = trace_read(chosen.expected[p]);
         if (expected[p].trace && trace_is_finished(expected[p].trace))
@@ -308,7 +315,10 @@ static int check_steps(const step *first, const step *last)
     assert(checked->n_steps <= MAX_STEPS);
     for (const step *s = first; s <= last; s++)
         results[n_results++].step = s;
+    run_steps();
     run_all_tests();
+    for (int i = 0; i < n_results * n_precisions; i++)
+        sandbox_free(&jobs[i]);
     return 0;
 }
 

@@ -35,12 +35,16 @@ static double now(void)
 
 /* Fresh memory is filled with junk, so that a slot that was never written shows: the sanitizer writes bytes 0xff, which
    are NaN in either precision; without it, malloc writes 0x7f, a huge number. */
-static void set_environment(const char *library)
+static void set_environment(const job *j)
 {
-    setenv("LD_LIBRARY_PATH", library, 1); /* before the check's own idea of where answer.so is: the reference's */
-    setenv("ASAN_OPTIONS",
-           "exitcode=86:max_malloc_fill_size=1073741824:malloc_fill_byte=255:leak_check_at_exit=0:detect_leaks=1:"
-           "allocator_may_return_null=1:handle_abort=0:disable_coredump=1:detect_stack_use_after_return=0", 1);
+    static const char options[] =
+        "exitcode=86:max_malloc_fill_size=1073741824:malloc_fill_byte=255:leak_check_at_exit=0:allocator_may_return_null=1:"
+        "handle_abort=0:disable_coredump=1:detect_stack_use_after_return=0:detect_leaks=";
+    char all[sizeof options + 1];
+
+    snprintf(all, sizeof all, "%s%d", options, !j->ignores_leaks);
+    setenv("ASAN_OPTIONS", all, 1);
+    setenv("LD_LIBRARY_PATH", j->library, 1); /* before the check's own idea of where answer.so is: the reference's */
     setenv("UBSAN_OPTIONS", "exitcode=86:print_stacktrace=0", 1);
     setenv("MALLOC_PERTURB_", "128", 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
@@ -72,7 +76,7 @@ static void become_child(const job *j, int trace_fd, int output)
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* it isn't to outlive a check that is interrupted */
     set_limits(j->seconds);
-    set_environment(j->library);
+    set_environment(j);
     set_descriptors(trace_fd, output);
     execl(j->executable, j->executable, j->mode, j->step, "--trace", "/proc/self/fd/3", (char *)NULL);
     dprintf(1, "%s", strerror(errno));
