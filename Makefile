@@ -36,7 +36,7 @@ FLAGS_double := -DREAL=double $(SANITIZE)
 LINK_double := -no-pie
 FLAGS_float := -DREAL=float
 
-.PHONY: all help labs answers test compile demo offset speed fuzz clean mistakes variants $(LABS)
+.PHONY: all help labs answers test compile demo offset speed fuzz clean mistakes known variants $(LABS)
 .SECONDARY:
 .SILENT:
 .DELETE_ON_ERROR:
@@ -55,6 +55,7 @@ help:
 #? make speed              how fast this machine decodes: what lab 6 predicts, and the clock
 #? make test               all tests of the kit itself
 #? make mistakes           the known mistakes: is each caught at its step, and named? With ALL=1 the rare ones too
+#? make known              after adding or changing a mistake: write down what a failing step is looked up in
 #? make variants           right answers written in other ways: does each pass?
 #? make fuzz               the model loader on broken files, for SECONDS=600 (needs clang)
 #? make clean              remove what was built
@@ -84,7 +85,7 @@ build/float/%/answer.so: %.c
 
 objects = $(patsubst %.c,build/$1/%.o,$2)
 MODEL := $(wildcard reference/model/*.c)
-KIT := $(addprefix tests/kit/,check.c compare.c diagnose.c formats.c mistakes.c report.c sandbox.c trace.c) tests/labs/subjects.c
+KIT := $(addprefix tests/kit/,check.c compare.c diagnose.c fingerprint.c formats.c mistakes.c report.c sandbox.c trace.c) tests/labs/subjects.c
 ANSWERS := $(wildcard reference/lab*/*.c)
 
 # $1 the lab, $2 the precision. The reference answers of the other labs stand in for what the answer builds on; its own
@@ -101,6 +102,7 @@ build/$2/$1.expected: build/$2/$1 $(wildcard data/models/*)
 endef
 $(foreach lab,$(LABS),$(foreach precision,double float,$(eval $(call CHECK,$(lab),$(precision)))))
 
+# What a check needs beside the answer, and how it's called.
 checked_by = build/double/$1 build/float/$1 build/double/$1.expected build/float/$1.expected
 check = build/double/$1 --float build/float/$1 --expected build/double/$1.expected --float-expected build/float/$1.expected
 
@@ -110,30 +112,41 @@ answer = $(or $(FILE:%.c=%),$(FROM)/$(DIR_$1))
 $(LABS): $$(call checked_by,$$@) build/double/$$(call answer,$$@)/answer.so build/float/$$(call answer,$$@)/answer.so
 	$(call check,$@) --answer $(call answer,$@).c --step '$(STEP)' --format '$(FORMAT)'
 
-# ---- known mistakes: a patch makes a wrong answer of the reference answer. Its trace is what a failing step is looked
-# up in; its row says whether the check catches it at the step it names, and names it ----
+# ---- the score sheet ----
+
+SHEET := $(LABS:%=build/%.sheet)
+
+.PHONY: $(SHEET)
+$(SHEET): build/%.sheet: $$(call checked_by,$$*) build/double/$$(call answer,$$*)/answer.so build/float/$$(call answer,$$*)/answer.so
+	$(call check,$*) --answer $(call answer,$*).c --format rows >$@ || [ $$? -eq 1 ]
+
+labs: $(SHEET)
+	awk -f tests/labs/sheet.awk $^
+
+# ---- known mistakes: a patch makes a wrong answer of the reference answer. A row says whether the check catches it at the
+# step it names, and names it. LAB.known has what a failing step is looked up in: each mistake's trace in short ----
 
 MISTAKES := $(wildcard $(LABS:%=tests/mistakes/%/*.patch))
 VARIANTS := $(wildcard $(LABS:%=tests/variants/%/*.c))
 
 build/double/build/mistakes/%: QUICK := -O0 -g1
 
-# Words such as lab1/1b:first-row: each mistake behind the step that it fails. Rare ones count with ALL=1 alone, so that
-# a failing check doesn't have to build them all.
-KNOWN := $(if $(MISTAKES),$(shell awk '/^step: / { step = $$2 } /^rare: / { rare = 1 } \
-    /^$$/ { if (!rare || "$(ALL)") print part[3] "/" step ":" part[4]; rare = 0; nextfile } \
-    FNR == 1 { split(FILENAME, part, "/"); sub(".patch", "", part[4]) }' $(MISTAKES)))
-named = $(patsubst $1:%,%,$(filter $1:%,$(KNOWN)))
+# Those that make mistakes runs: not the rare ones, which would take too long, but with ALL=1.
+CHECKED := $(if $(ALL),$(MISTAKES),$(filter-out $(shell grep -ls '^rare: yes' $(MISTAKES)),$(MISTAKES)))
+of_lab = $(filter tests/mistakes/$1/%,$2)
+compiled = $(patsubst tests/%.patch,build/double/build/%/answer.so,$(call of_lab,$1,$2))
 
 define MISTAKES_OF_LAB
 build/mistakes/$1/%.c: tests/mistakes/$1/%.patch reference/$(DIR_$1).c
 	mkdir -p $$(@D)
 	patch --silent --output=$$@ reference/$(DIR_$1).c $$<
 
-build/mistakes/$1.rows: $(patsubst %,build/mistakes/%.traces,$(sort $(filter $1/%,$(subst :, ,$(KNOWN))))) build/double/$1.expected
-	mkdir -p $$(@D)
-	build/double/$1 --expected build/double/$1.expected --check-mistakes \
-	    $(foreach step,$(sort $(filter $1/%,$(subst :, ,$(KNOWN)))),$(patsubst %,tests/mistakes/$1/%.patch,$(call named,$(step)))) >$$@.new
+build/mistakes/$1.rows: $(call compiled,$1,$(CHECKED)) build/double/$1 build/double/$1.expected tests/mistakes/$1.known
+	build/double/$1 --expected build/double/$1.expected --check-mistakes $(call of_lab,$1,$(CHECKED)) >$$@.new
+	mv $$@.new $$@
+
+build/mistakes/$1.known: $(call compiled,$1,$(MISTAKES)) build/double/$1
+	build/double/$1 --print-known $(call of_lab,$1,$(MISTAKES)) >$$@.new
 	mv $$@.new $$@
 
 build/variants/$1/%.row: build/double/tests/variants/$1/%/answer.so build/float/tests/variants/$1/%/answer.so $$(call checked_by,$1)
@@ -143,16 +156,11 @@ build/variants/$1/%.row: build/double/tests/variants/$1/%/answer.so build/float/
 endef
 $(foreach lab,$(LABS),$(eval $(call MISTAKES_OF_LAB,$(lab))))
 
-# $1 a step, as lab1/1b; $2 its lab.
-define MISTAKES_OF_STEP
-build/mistakes/$1.traces: $(patsubst %,build/double/build/mistakes/$2/%/answer.so,$(call named,$1)) build/double/$2
-	build/double/$2 --record-mistakes $(patsubst %,tests/mistakes/$2/%.patch,$(call named,$1))
-	touch $$@
-endef
-$(foreach step,$(sort $(filter lab%,$(subst :, ,$(KNOWN)))),$(eval $(call MISTAKES_OF_STEP,$(step),$(patsubst %/,%,$(dir $(step))))))
-
 mistakes: $(LABS:%=build/mistakes/%.rows)
 	awk -f tests/mistakes/table.awk $^
+
+known: $(LABS:%=build/mistakes/%.known)
+	cp $^ tests/mistakes
 
 variants: $(VARIANTS:tests/%.c=build/%.row)
 	awk -f tests/variants/table.awk $^

@@ -49,7 +49,7 @@ static const tolerance allowed[N_PRECISIONS] = {{1e-6, 0}, {0, 1e-5}};
 typedef struct {
     const char *run, *expect, *trace;            /* how it's called by itself and by make */
     const char *twin, *answer, *step, *format;   /* how it's called by make */
-    bool records, checks;                        /* for make mistakes: the files are known mistakes */
+    bool prints, checks;                         /* for make mistakes: the files are known mistakes */
     const char *expected[N_PRECISIONS];          /* files of what --expect all wrote, or NULL */
     double seconds;
 } options;
@@ -190,7 +190,7 @@ static void judge_step(result *r)
         snprintf(r->sentence, sizeof r->sentence, "It builds on step %s", need->id);
     }
     if (r->verdict == FAILED && both[DOUBLE].outcome.kind != NOT_STARTED)
-        diagnose(checked->name, r->step->id, &both[DOUBLE], true, &r->mistake);
+        diagnose(checked->name, r->step->id, &both[DOUBLE], &r->mistake);
     keep_output(&both[DOUBLE], r);
     snprintf(r->leak, sizeof r->leak, "%s", both[DOUBLE].outcome.leak);
 }
@@ -285,7 +285,8 @@ static report_fn *find_format(const char *name)
     static const struct {
         const char *name;
         report_fn *write;
-    } formats[] = {{"text", report_text}, {"tap", report_tap}, {"junit", report_junit}, {"json", report_json}};
+    } formats[] = {{"text", report_text}, {"tap", report_tap}, {"junit", report_junit}, {"json", report_json},
+                 {"rows", report_rows}};
 
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i].name, name) == 0)
@@ -335,16 +336,16 @@ static const step *find_step(const char *id)
 static void usage(FILE *to)
 {
     fprintf(to,
-            "usage: make %s [FROM=labs|reference | FILE=path.c] [STEP=%s] [FORMAT=text|tap|junit|json]\n"
+            "usage: make %s [FROM=labs|reference | FILE=path.c] [STEP=%s] [FORMAT=text|tap|junit|json|rows]\n"
             "or, what that runs:\n"
             "  --answer FILE      the answer's source, as the report is to name it\n"
             "  --float CHECK      the same check with float numbers\n"
             "  --expected FILE, --float-expected FILE\n"
             "                     the right values, as written by --expect all\n"
             "  --step STEP        run one step alone\n"
-            "  --format FORMAT    text, tap, junit or json\n"
+            "  --format FORMAT    text, tap, junit, json or rows\n"
             "  --time-limit S     seconds that a step may take (5)\n"
-            "  --run STEP, --expect STEP with --trace FILE, --record-mistakes FILE…, --check-mistakes FILE…:\n"
+            "  --run STEP, --expect STEP with --trace FILE, --print-known FILE…, --check-mistakes FILE…:\n"
             "                     how make and the check itself call it\n",
             checked->name, checked->steps[0].id);
 }
@@ -359,7 +360,7 @@ static int refuse(const char *what, const char *value)
 static int parse(int argc, char **argv)
 {
     static const struct option known[] = {
-        {"run", 1, 0, 'r'}, {"expect", 1, 0, 'e'}, {"record-mistakes", 0, 0, 'c'}, {"trace", 1, 0, 't'}, {"float", 1, 0, 'f'},
+        {"run", 1, 0, 'r'}, {"expect", 1, 0, 'e'}, {"print-known", 0, 0, 'c'}, {"trace", 1, 0, 't'}, {"float", 1, 0, 'f'},
         {"answer", 1, 0, 'a'}, {"step", 1, 0, 's'}, {"format", 1, 0, 'o'}, {"check-mistakes", 0, 0, 'm'},
         {"time-limit", 1, 0, 'l'}, {"expected", 1, 0, 'x'}, {"float-expected", 1, 0, 'y'}, {"help", 0, 0, 'h'}, {0}};
     char *end = "", *limit = "";
@@ -369,7 +370,7 @@ static int parse(int argc, char **argv)
         switch (c) {
         case 'r': chosen.run = optarg; break;
         case 'e': chosen.expect = optarg; break;
-        case 'c': chosen.records = true; break;
+        case 'c': chosen.prints = true; break;
         case 't': chosen.trace = optarg; break;
         case 'f': chosen.twin = optarg; break;
         case 'a': chosen.answer = optarg; break;
@@ -382,7 +383,7 @@ static int parse(int argc, char **argv)
         case 'h': usage(stdout); exit(0);
         default: usage(stderr); return 2;
         }
-    if (optind < argc && !chosen.records && !chosen.checks)
+    if (optind < argc && !chosen.prints && !chosen.checks)
         return refuse("there's no such argument:", argv[optind]);
     if (*end || !(chosen.seconds > 0 && chosen.seconds <= MOST_SECONDS))
         return refuse("a time limit is a number of seconds above 0, up to a day, not", limit);
@@ -423,8 +424,8 @@ int check_main(const lab *l, int argc, char **argv)
         return run_answer(find_step(chosen.run));
     if (chosen.expect)
         return run_expectations(chosen.expect);
-    if (chosen.records)
-        return record_mistakes(l, argv + optind, argc - optind);
+    if (chosen.prints)
+        return print_known(l, argv + optind, argc - optind);
     if (chosen.checks)
         return expect_all() ? 2 : check_mistakes(l, expected[DOUBLE].trace, allowed[DOUBLE], argv + optind, argc - optind);
     const step *last = checked->steps + checked->n_steps - 1, *one = find_step(chosen.step);

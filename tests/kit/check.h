@@ -7,6 +7,7 @@
 
 typedef struct {
     const char *id;      /* "3c" */
+    int points;          /* of 100 for all steps of all labs */
     const char *title;   /* "the cached forward pass of a whole model" */
     const char *needs;   /* steps that it builds on: "3a 3b"; where one of them fails, this one waits for it */
     const char *float_note; /* said after the largest difference in float, or NULL */

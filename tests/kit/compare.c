@@ -214,34 +214,3 @@ void compare_step(const trace *expected, const trace *got, const char *step, tol
         snprintf(c->sentence, sizeof c->sentence, "nothing was compared");
     c->right = !c->sentence[0];
 }
-
-/* ---- the same trace ---- */
-
-static bool same_number(double a, double b)
-{
-    return (isnan(a) && isnan(b)) || distance(a, b) <= 1e-9;
-}
-
-static bool same_record(const record *a, const record *b)
-{
-    if (!comparable(a, b) || a->n != b->n)
-        return false;
-    if (a->kind == TEXT)
-        return memcmp(record_bytes(a), record_bytes(b), a->n) == 0;
-    for (size_t i = 0; i < a->n; i++)
-        if (!same_number(record_number(a, i), record_number(b, i)))
-            return false;
-    return true;
-}
-
-bool same_trace(const trace *a, const trace *b, const char *step)
-{
-    const record *x = trace_next(a, step, NULL), *y = trace_next(b, step, NULL);
-
-    if (!x)
-        return false;
-    for (; x && y; x = trace_next(a, step, x), y = trace_next(b, step, y))
-        if (!same_record(x, y))
-            return false;
-    return !x && !y;
-}

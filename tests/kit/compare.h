@@ -21,7 +21,4 @@ typedef struct {
 
 void compare_step(const trace *expected, const trace *got, const char *step, tolerance allowed, comparison *c);
 
-/* Whether both traces hold the same records of the step, at least one, numbers within 1e-9 (NaN equals NaN). */
-bool same_trace(const trace *a, const trace *b, const char *step);
-
 #endif

@@ -19,15 +19,9 @@ typedef struct {
    long. */
 int mistake_read(const char *path, mistake *m, failure *f);
 
-/* The known mistake of this lab and step that left the same trace and the same outcome as the job; name "" if there is
-   none. If it may build, it has make bring the traces of that step's mistakes up to date first. */
-void diagnose(const char *lab, const char *step, const job *got, bool may_build, mistake *found);
-
-/* Writes a finished job's trace and outcome into a file for diagnose to read. Returns -1 if it can't. */
-int mistake_record(job *j, const char *path);
-
-/* The job that mistake_record kept, as far as it was kept: its trace, its outcome's kind, status and what. To be given to
-   sandbox_free. Returns -1 if there is no such file, or it makes no sense. */
-int mistake_recall(const char *path, const char *step, job *j);
+/* The known mistake of this lab and step whose fingerprint is that of the job; name "" if there is none. The fingerprints
+   stand in tests/mistakes/LAB.known, a line each: the step, the name, the fingerprint, separated by tabs. `make known`
+   writes it. */
+void diagnose(const char *lab, const char *step, const job *got, mistake *found);
 
 #endif

@@ -1,4 +1,4 @@
-/* The same results for programs: TAP, JUnit's XML and JSON. */
+/* The same results for programs: TAP, JUnit's XML, JSON and rows. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -126,4 +126,15 @@ void report_json(const summary *s, FILE *to)
     json_dumpf(all, to, JSON_INDENT(2));
     fputc('\n', to);
     json_decref(all);
+}
+
+/* ---- rows ---- */
+
+void report_rows(const summary *s, FILE *to)
+{
+    for (int i = 0; i < s->n_results; i++) {
+        const result *r = &s->results[i];
+        fprintf(to, "%s\t%s\t%s\t%d\t%s\n", s->lab->name, r->step->id, verdict_name(r->verdict), r->step->points,
+                r->step->title);
+    }
 }

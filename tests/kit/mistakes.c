@@ -7,13 +7,14 @@
 #include <string.h>
 
 #include "diagnose.h"
+#include "fingerprint.h"
 
 enum { AT_A_TIME = 2, SECONDS = 5 };
 
 /* A mistake, and where make puts it. */
 typedef struct {
     mistake m;
-    char source[160], library[160], trace[160];
+    char source[160], library[160];
 } built;
 
 static int find_built(const lab *l, const char *file, built *b)
@@ -26,7 +27,6 @@ static int find_built(const lab *l, const char *file, built *b)
     }
     snprintf(b->source, sizeof b->source, "build/mistakes/%s/%s.c", l->name, b->m.name);
     snprintf(b->library, sizeof b->library, "build/double/build/mistakes/%s/%s", l->name, b->m.name);
-    snprintf(b->trace, sizeof b->trace, "build/mistakes/%s/%s.trace", l->name, b->m.name);
     return 0;
 }
 
@@ -37,12 +37,13 @@ static void start(job *j, const built *b, const char *step)
     sandbox_start(j);
 }
 
-/* ---- keeping traces ---- */
+/* ---- keeping fingerprints ---- */
 
-static int record_some(const lab *l, char **files, int n)
+static int print_some(const lab *l, char **files, int n)
 {
     built all[AT_A_TIME];
     job jobs[AT_A_TIME];
+    fingerprint f;
     int status = 0;
 
     for (int i = 0; i < n; i++)
@@ -52,21 +53,22 @@ static int record_some(const lab *l, char **files, int n)
         start(&jobs[i], &all[i], all[i].m.step);
     sandbox_finish(jobs, n);
     for (int i = 0; i < n; i++) {
-        if (jobs[i].outcome.kind == NOT_STARTED || mistake_record(&jobs[i], all[i].trace)) {
-            fprintf(stderr, "%s: no trace can be kept of it\n", files[i]);
-            status = -1;
-        }
+        fingerprint_of(&jobs[i], all[i].m.step, &f);
+        printf("%s\t%s\t", all[i].m.step, all[i].m.name);
+        fingerprint_print(&f, stdout);
+        printf("\n");
+        status |= jobs[i].outcome.kind == NOT_STARTED ? -1 : 0;
         sandbox_free(&jobs[i]);
     }
     return status;
 }
 
-int record_mistakes(const lab *l, char **files, int n)
+int print_known(const lab *l, char **files, int n)
 {
     int status = 0;
 
     for (int i = 0; i < n; i += AT_A_TIME)
-        status |= record_some(l, files + i, n - i < AT_A_TIME ? n - i : AT_A_TIME);
+        status |= print_some(l, files + i, n - i < AT_A_TIME ? n - i : AT_A_TIME);
     return status ? 2 : 0;
 }
 
@@ -82,42 +84,35 @@ static bool passes(const job *j, const trace *expected, tolerance allowed)
     return c.right;
 }
 
-/* The first step before the mistake's own that fails, or NULL. */
-static const char *caught_early(const lab *l, const built *b, const trace *expected, tolerance allowed)
+/* Runs the steps up to the mistake's own; the first that fails is diagnosed. Returns it, or NULL. */
+static const char *catch(const lab *l, const built *b, const trace *expected, tolerance allowed, mistake *found)
 {
     job jobs[l->n_steps];
-    int n = 0;
-    const char *caught = NULL;
+    int n = 0, first;
 
-    for (; n < l->n_steps && strcmp(l->steps[n].id, b->m.step); n++)
+    do
         start(&jobs[n], b, l->steps[n].id);
+    while (strcmp(l->steps[n++].id, b->m.step) && n < l->n_steps);
     sandbox_finish(jobs, n);
-    for (int i = n - 1; i >= 0; i--) {
-        if (!passes(&jobs[i], expected, allowed))
-            caught = jobs[i].step;
+    for (first = 0; first < n && passes(&jobs[first], expected, allowed); first++)
+        continue;
+    if (first < n)
+        diagnose(l->name, l->steps[first].id, &jobs[first], found);
+    for (int i = 0; i < n; i++)
         sandbox_free(&jobs[i]);
-    }
-    return caught;
+    return first < n ? l->steps[first].id : NULL;
 }
 
 static int check_one(const lab *l, const trace *expected, tolerance allowed, const char *file)
 {
     built b;
     mistake found = {0};
-    job kept;
 
-    if (find_built(l, file, &b) || mistake_recall(b.trace, b.m.step, &kept)) {
-        fprintf(stderr, "%s: its trace can't be read\n", file);
+    if (find_built(l, file, &b))
         return -1;
-    }
-    const char *caught = caught_early(l, &b, expected, allowed);
-    if (!caught && !passes(&kept, expected, allowed)) {
-        caught = b.m.step;
-        diagnose(l->name, b.m.step, &kept, false, &found);
-    }
+    const char *caught = catch(l, &b, expected, allowed, &found);
     printf("%s\t%s\t%s\t%s\t%s\t%s\n", l->name, b.m.step, b.m.name, caught ? caught : "not caught",
            strcmp(found.name, b.m.name) == 0 ? "named" : found.name[0] ? found.name : "not named", b.m.from);
-    sandbox_free(&kept);
     return 0;
 }
 

@@ -12,6 +12,7 @@ void report_text(const summary *s, FILE *to);
 void report_tap(const summary *s, FILE *to);   /* Test Anything Protocol, version 13 */
 void report_junit(const summary *s, FILE *to); /* JUnit's XML, with the failures' text */
 void report_json(const summary *s, FILE *to);
+void report_rows(const summary *s, FILE *to);  /* lab, step, verdict, points, title: a line each, between tabs */
 
 /* "3 of 5 steps pass, 1 fails, 1 waits". */
 void tally(const summary *s, char *text, size_t size);

@@ -92,10 +92,25 @@ static void one_step_is_run_alone(void **state)
 
 static void a_mistakes_file_that_is_missing_is_said(void **state)
 {
-    captured c = RUN(CHECK, "--record-mistakes", "build/no-such.patch");
+    static const char *const asked[] = {"--check-mistakes", "--print-known"};
+
+    unsetenv("HOSTILE");
+    for (int i = 0; i < 2; i++) {
+        captured c = RUN(CHECK, asked[i], "build/no-such.patch");
+        assert_int_equal(c.status, 2);
+        assert_string_equal(c.out, "");
+        assert_string_equal(c.err, "build/no-such.patch: No such file or directory\n");
+        captured_free(&c);
+    }
+}
+
+static void a_mistakes_file_without_a_step_is_said(void **state)
+{
+    captured c = RUN(CHECK, "--check-mistakes", "/dev/null");
 
     assert_int_equal(c.status, 2);
-    assert_string_equal(c.err, "build/no-such.patch: No such file or directory\n");
+    assert_string_equal(c.out, "");
+    assert_string_equal(c.err, "/dev/null: a mistake's file begins with the lines step:, says:, hint: and from:\n");
     captured_free(&c);
 }
 
@@ -111,6 +126,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_empty_step_or_format_is_the_usual_one),
         cmocka_unit_test(one_step_is_run_alone),
         cmocka_unit_test(a_mistakes_file_that_is_missing_is_said),
+        cmocka_unit_test(a_mistakes_file_without_a_step_is_said),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* compare_step and same_trace on traces made by hand: what is right, what isn't, and what the sentence says; and traces
-   whose bytes make no sense, which must never stop the reader. */
+/* compare_step and fingerprints on traces made by hand: what is right, what isn't, and what the sentence says; what has the
+   same fingerprint; and traces whose bytes make no sense, which must never stop the reader. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <math.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "compare.h"
+#include "fingerprint.h"
 #include "random.h"
 
 #include <cmocka.h> /* last: it defines a macro fail */
@@ -401,14 +402,30 @@ static void a_vocabulary_of_one_has_no_top_token(void **state)
     assert_int_equal(c.n_rows, 0);
 }
 
-/* ---- the same trace ---- */
+/* ---- fingerprints ---- */
 
+static fingerprint print_with(trace *t, outcome o)
+{
+    job j = {.trace = t, .outcome = o};
+    fingerprint f;
+
+    fingerprint_of(&j, "1a", &f);
+    trace_close(t);
+    return f;
+}
+
+static fingerprint print_of(trace *t)
+{
+    return print_with(t, (outcome){.kind = ENDED});
+}
+
+/* Closes both. */
 static bool same(trace *a, trace *b)
 {
-    bool is_same = same_trace(a, b, "1a");
+    fingerprint of_a = print_of(a), of_b = print_of(b);
+    bool is_same = same_fingerprint(&of_a, &of_b);
 
-    trace_close(a);
-    trace_close(b);
+    assert_true(is_same == same_fingerprint(&of_b, &of_a));
     return is_same;
 }
 
@@ -417,57 +434,263 @@ static bool same_reals(double a, double b)
     return same(trace_of_reals(&a, 1), trace_of_reals(&b, 1));
 }
 
-static void traces_within_1e_9_are_the_same(void **state)
-{
-    assert_true(same_reals(1, 1 + 0.9e-9));
-    assert_false(same_reals(1, 1 + 1.1e-9));
-    assert_true(same_reals(NAN, -NAN));
-    assert_false(same_reals(NAN, 1));
-    assert_false(same_reals(INFINITY, -INFINITY));
-    assert_true(same_reals(INFINITY, INFINITY));
-}
-
-static void traces_of_other_records_are_not_the_same(void **state)
+static void equal_traces_have_the_same_fingerprint(void **state)
 {
     const char *const names[] = {"first", "second"};
-    const double a[] = {1, 2};
+    const double a[] = {1, -2, 3e10};
 
+    assert_true(same(trace_of_reals(a, 3), trace_of_reals(a, 3)));
     assert_true(same(trace_of_ints(2, names), trace_of_ints(2, names)));
-    assert_false(same(trace_of_ints(2, names), trace_of_ints(1, names)));
-    assert_false(same(trace_of_ints(1, names), trace_of_ints(2, names)));
-    assert_false(same(trace_of_reals(a, 2), trace_of_reals(a, 1)));
-    assert_false(same(trace_of_text("a"), trace_of_text("b")));
-    assert_false(same(trace_of_text("a"), trace_of_text("ab")));
     assert_true(same(trace_of_text("ab"), trace_of_text("ab")));
-    assert_false(same(trace_of_counts(1, 2, "a"), trace_of_counts(1, 3, "a")));
+    assert_true(same(trace_of_text(""), trace_of_text("")));
+    assert_true(same(trace_of_counts(1, 2, "a"), trace_of_counts(1, 2, "a")));
 }
 
-static void traces_without_records_are_not_the_same(void **state)
+enum { MANY = 70000 };
+
+/* What a model's logits are about: between -10 and 10. */
+static void fill(double *a)
+{
+    generator g = {1};
+
+    for (int i = 0; i < MANY; i++)
+        a[i] = 20 * random_uniform(&g) - 10;
+}
+
+static void rounding_keeps_the_fingerprint(void **state)
+{
+    static double exact[MANY], rounded[MANY];
+
+    assert_true(same_reals(1, 1 + 1e-12));
+    assert_true(same_reals(-1000, -1000 - 1e-12));
+    fill(exact);
+    for (int i = 0; i < MANY; i++)
+        rounded[i] = exact[i] + (i % 2 ? 1e-12 : -1e-12);
+    assert_true(same(trace_of_reals(exact, MANY), trace_of_reals(rounded, MANY)));
+    for (int i = 0; i < MANY; i++)
+        rounded[i] = exact[i] + 1e-12; /* all one way */
+    assert_true(same(trace_of_reals(exact, MANY), trace_of_reals(rounded, MANY)));
+}
+
+static void one_number_among_many_changes_the_fingerprint(void **state)
+{
+    static double a[MANY];
+
+    fill(a);
+    fingerprint right = print_of(trace_of_reals(a, MANY));
+    for (int i = 0; i <= MANY; i += MANY / 10) {
+        int place = i < MANY ? i : MANY - 1;
+        double kept = a[place];
+        a[place] += 1e-6;
+        fingerprint wrong = print_of(trace_of_reals(a, MANY));
+        a[place] = kept;
+        if (same_fingerprint(&right, &wrong))
+            fail_msg("1e-6 at place %d isn't seen", place);
+    }
+}
+
+static void a_number_in_another_place_changes_the_fingerprint(void **state)
+{
+    assert_false(same(trace_of_reals((double[]){1, 2}, 2), trace_of_reals((double[]){2, 1}, 2)));
+    assert_false(same(trace_of_reals((double[]){1, 0}, 2), trace_of_reals((double[]){0, 1}, 2)));
+    assert_false(same(trace_of_reals((double[]){1, 2}, 2), trace_of_reals((double[]){1, 2}, 1)));
+    assert_false(same(trace_of_reals((double[]){0, 0}, 2), trace_of_reals((double[]){0, 0}, 1)));
+    assert_false(same_reals(1, -1));
+}
+
+static void what_is_no_number_is_told_apart(void **state)
+{
+    static const double odd[] = {NAN, INFINITY, -INFINITY, 0, 1e300, -1e300, 1e301, 1e6};
+    enum { ODD = sizeof odd / sizeof *odd };
+
+    assert_true(same_reals(NAN, -NAN));
+    for (int i = 0; i < ODD; i++)
+        for (int k = 0; k < ODD; k++)
+            if (same_reals(odd[i], odd[k]) != (i == k))
+                fail_msg("%g and %g", odd[i], odd[k]);
+}
+
+static void a_huge_number_hides_no_other(void **state)
+{
+    static const double huge[] = {NAN, INFINITY, -INFINITY, 1e300};
+
+    for (int i = 0; i < 4; i++) {
+        const double a[] = {huge[i], 1}, b[] = {huge[i], 1 + 1e-6};
+        assert_false(same(trace_of_reals(a, 2), trace_of_reals(b, 2)));
+    }
+}
+
+static void an_integer_or_a_byte_changes_the_fingerprint(void **state)
+{
+    assert_false(same(trace_of_counts(1, 2, "a"), trace_of_counts(1, 3, "a")));
+    assert_false(same(trace_of_counts(1, 2, "a"), trace_of_counts(2, 1, "a")));
+    assert_false(same(trace_of_counts(0, 1ll << 32, "a"), trace_of_counts(0, 0, "a")));
+    assert_false(same(trace_of_text("a"), trace_of_text("b")));
+    assert_false(same(trace_of_text("a"), trace_of_text("ab")));
+    assert_false(same(trace_of_text(""), trace_of_text("a")));
+}
+
+static void other_records_change_the_fingerprint(void **state)
+{
+    const char *const names[] = {"first", "second"}, *const renamed[] = {"first", "third"};
+
+    assert_false(same(trace_of_ints(2, names), trace_of_ints(1, names)));
+    assert_false(same(trace_of_ints(2, names), trace_of_ints(2, renamed)));
+    assert_false(same(trace_of_counts(1, 2, "a"), trace_of_counts(1, 2, "b")));
+    assert_false(same(trace_of_counts(3, 4, "sums"), trace_of_reals((double[]){3, 4}, 2)));
+}
+
+/* Two numbers, recorded the other way round if `swapped`; the second one at another case if `apart`. */
+static trace *trace_of_two(bool swapped, bool apart)
+{
+    trace *t = new_trace();
+
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && apart)
+            trace_case(t, "another model");
+        trace_int(t, 5, (i == 1) != swapped ? "second" : "first");
+    }
+    return t;
+}
+
+static void another_order_or_case_changes_the_fingerprint(void **state)
+{
+    assert_true(same(trace_of_two(false, false), trace_of_two(false, false)));
+    assert_false(same(trace_of_two(false, false), trace_of_two(true, false)));
+    assert_false(same(trace_of_two(false, false), trace_of_two(false, true)));
+}
+
+static void records_of_another_step_are_not_in_the_fingerprint(void **state)
+{
+    trace *t = trace_of_text("ab");
+
+    trace_step(t, "1b");
+    trace_int(t, 1, "value");
+    assert_true(same(t, trace_of_text("ab")));
+}
+
+static bool same_outcome(outcome a, outcome b)
+{
+    fingerprint of_a = print_with(trace_of_text("ab"), a), of_b = print_with(trace_of_text("ab"), b);
+
+    return same_fingerprint(&of_a, &of_b);
+}
+
+static void another_outcome_changes_the_fingerprint(void **state)
+{
+    static const outcome all[] = {
+        {.kind = ENDED}, {.kind = TIMED_OUT}, {.kind = EXITED}, {.kind = EXITED, .status = 1}, {.kind = CRASHED, .what = "SEGV"},
+        {.kind = CRASHED, .what = "Aborted"}, {.kind = MISSING, .what = "cache_init"}, {.kind = MISSING, .what = "cache_free"},
+    };
+    enum { ALL = sizeof all / sizeof *all };
+
+    for (int i = 0; i < ALL; i++)
+        for (int k = 0; k < ALL; k++)
+            if (same_outcome(all[i], all[k]) != (i == k))
+                fail_msg("outcomes %d and %d", i, k);
+}
+
+/* Where it crashed, and what it leaked, isn't what it computed. */
+static void a_line_or_a_leak_keeps_the_fingerprint(void **state)
+{
+    assert_true(same_outcome((outcome){.kind = CRASHED, .what = "SEGV", .at = "my.c:3"},
+                             (outcome){.kind = CRASHED, .what = "SEGV", .at = "reference.c:7"}));
+    assert_true(same_outcome((outcome){.kind = ENDED}, (outcome){.kind = ENDED, .leak = "12 bytes"}));
+}
+
+static void a_trace_without_records_matches_nothing(void **state)
 {
     assert_false(same(new_trace(), new_trace()));
+    assert_false(same(new_trace(), trace_of_text("")));
+}
+
+static void print_line(const fingerprint *f, char *line, size_t size)
+{
+    FILE *to = fmemopen(line, size, "w");
+
+    assert_non_null(to);
+    fingerprint_print(f, to);
+    fclose(to);
+}
+
+static void a_printed_fingerprint_is_read_back(void **state)
+{
+    fingerprint all[] = {print_of(trace_of_text("ab")), print_of(trace_of_reals((double[]){1. / 3, -1e-300}, 2)),
+                         print_of(trace_of_reals((double[]){INFINITY, 1e300}, 2)), print_of(new_trace()),
+                         {1, UINT64_MAX, {-1e308, 5e-324, 0, 0.1}}, {1, 1, {0}}}, read;
+    char line[256];
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        print_line(&all[i], line, sizeof line);
+        assert_null(strpbrk(line, "\t\n"));
+        assert_int_equal(fingerprint_parse(line, &read), 0);
+        assert_int_equal(read.n_records, all[i].n_records);
+        assert_true(read.exact == all[i].exact);
+        assert_memory_equal(read.sums, all[i].sums, sizeof read.sums);
+        assert_true(same_fingerprint(&read, &all[i]) == (read.n_records > 0));
+    }
+}
+
+static void a_line_cut_short_is_refused(void **state)
+{
+    fingerprint right = print_of(trace_of_reals((double[]){0.1, 0.7}, 2)), read;
+    char line[256];
+
+    print_line(&right, line, sizeof line);
+    for (int n = strrchr(line, ' ') + 1 - line; n >= 0; n--) {
+        line[n] = 0;
+        if (fingerprint_parse(line, &read) != -1)
+            fail_msg("\"%s\" is read", line);
+    }
+}
+
+static void a_garbled_line_is_refused(void **state)
+{
+    static const char *const lines[] = {"one 03f95f76e66e52bf 0 0 0 0", "1 wxyz 0 0 0 0", "1 03f95f76e66e52bf 0 O 0 0",
+                                        "1 03f95f76e66e52bf 0, 0, 0, 0", "1a\tname\t1 03f95f76e66e52bf 0 0 0 0",
+                                        "\xff\xfe\x01", "\n"};
+    fingerprint read;
+
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (fingerprint_parse(lines[i], &read) != -1)
+            fail_msg("\"%s\" is read", lines[i]);
+}
+
+static void a_sum_that_is_no_number_matches_nothing(void **state)
+{
+    fingerprint f;
+
+    if (fingerprint_parse("1 03f95f76e66e52bf nan 0 0 0", &f) == 0)
+        assert_false(same_fingerprint(&f, &f));
 }
 
 /* ---- traces that make no sense ---- */
 
 enum { SAMPLE = 1 << 12 };
 
-/* A trace with a record of every kind, saved and read back as bytes. Returns how many. */
+/* Writes a trace with a record of every kind, and reads the file back as bytes. Returns how many of them are used: the
+   file is longer, and empty behind them. */
 static size_t sample_bytes(const char *path, unsigned char *bytes)
 {
-    trace *t = new_trace();
+    trace *t = trace_open(path);
+    uint64_t used;
 
+    assert_non_null(t);
+    trace_step(t, "1a");
+    trace_case(t, "a model");
     trace_logits(t, (double[]){1, 2, 3, 4}, AXES({"position", 5, 2}, {"token", 0, 2}), "logits");
     trace_int(t, 7, "length");
     trace_counts(t, (long long[]){1, 2}, AXES({"layer", 0, 2}), "key projections");
     trace_text(t, "some text", 9, "text");
     trace_finish(t);
-    assert_int_equal(trace_save(t, path), 0);
     trace_close(t);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    size_t n = fread(bytes, 1, SAMPLE, file);
+    assert_int_equal(fread(bytes, 1, SAMPLE, file), SAMPLE);
     fclose(file);
-    return n;
+    memcpy(&used, bytes + 8, sizeof used);
+    assert_in_range(used, 500, SAMPLE);
+    return used;
 }
 
 static void write_bytes(const char *path, const void *bytes, size_t n)
@@ -493,28 +716,18 @@ static size_t read_all(const trace *t)
     return n + (isnan(sum) ? 1 : 0); /* so that the sum is worked out */
 }
 
-/* Whatever is in the file: it's read, compared, trimmed and read again. */
+/* Whatever is in the file: it's read, compared and looked up. */
 static void survives(const char *path, const trace *good)
 {
     comparison c;
-    trace *t = trace_read(path), *written = new_trace();
+    trace *t = trace_read(path);
 
-    if (t) {
-        read_all(t);
-        compare_step(good, t, "1a", in_double, &c);
-        same_trace(t, good, "1a");
-        same_trace(good, t, "1a");
-        trace_close(t);
-    }
-    trace_close(written);
-    written = trace_open(path);
-    assert_non_null(written);
-    size_t before = read_all(written);
-    trace_trim(written);
-    assert_int_equal(read_all(written), before);
-    trace_step(written, "1a");
-    trace_int(written, 1, "one more");
-    trace_close(written);
+    if (!t)
+        return;
+    read_all(t);
+    compare_step(good, t, "1a", in_double, &c);
+    fingerprint f = print_of(t);
+    same_fingerprint(&f, &f);
 }
 
 /* Changes a few bytes, mostly to 0, 1 or 0xff, which are what sizes go wrong with. */
@@ -673,9 +886,23 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_nearly_equal_logits_can_be_in_either_order),
         cmocka_unit_test(a_top_token_that_rounding_cannot_move_must_be_on_top),
         cmocka_unit_test(a_vocabulary_of_one_has_no_top_token),
-        cmocka_unit_test(traces_within_1e_9_are_the_same),
-        cmocka_unit_test(traces_of_other_records_are_not_the_same),
-        cmocka_unit_test(traces_without_records_are_not_the_same),
+        cmocka_unit_test(equal_traces_have_the_same_fingerprint),
+        cmocka_unit_test(rounding_keeps_the_fingerprint),
+        cmocka_unit_test(one_number_among_many_changes_the_fingerprint),
+        cmocka_unit_test(a_number_in_another_place_changes_the_fingerprint),
+        cmocka_unit_test(what_is_no_number_is_told_apart),
+        cmocka_unit_test(a_huge_number_hides_no_other),
+        cmocka_unit_test(an_integer_or_a_byte_changes_the_fingerprint),
+        cmocka_unit_test(other_records_change_the_fingerprint),
+        cmocka_unit_test(another_order_or_case_changes_the_fingerprint),
+        cmocka_unit_test(records_of_another_step_are_not_in_the_fingerprint),
+        cmocka_unit_test(another_outcome_changes_the_fingerprint),
+        cmocka_unit_test(a_line_or_a_leak_keeps_the_fingerprint),
+        cmocka_unit_test(a_trace_without_records_matches_nothing),
+        cmocka_unit_test(a_printed_fingerprint_is_read_back),
+        cmocka_unit_test(a_line_cut_short_is_refused),
+        cmocka_unit_test(a_garbled_line_is_refused),
+        cmocka_unit_test(a_sum_that_is_no_number_matches_nothing),
         cmocka_unit_test(bytes_that_make_no_sense_stop_nothing),
         cmocka_unit_test(a_lying_size_is_not_believed),
         cmocka_unit_test(a_record_that_makes_no_sense_ends_the_trace),

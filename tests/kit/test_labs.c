@@ -1,5 +1,5 @@
 /* The checks of real labs, as make builds them: an untouched skeleton scores nothing, the reference answer everything,
-   and a missing model is said in one sentence. It's about labs/ as it's handed out: where a lab is begun, its skeleton's
+   and a missing model or function is said in one sentence. It's about labs/ as it's handed out: where a lab is begun, its skeleton's
    test is skipped. */
 #define _GNU_SOURCE
 #include <jansson.h>
@@ -114,6 +114,25 @@ static void the_reference_answer_is_compared_in_both_precisions(void **state)
     json_decref(report);
 }
 
+/* Lab 1's answer isn't one to lab 3: the function that a step calls first is named, and the step fails. */
+static void a_missing_function_is_named(void **state)
+{
+    const shipped swapped = {"lab3", lab1.file, lab3.n_steps, 0};
+    int status;
+    json_t *report = check(&swapped, "reference", &status), *steps = json_object_get(report, "steps");
+    const json_t *first = json_array_get(steps, 0);
+    const char *sentence = json_string_value(json_object_get(first, "sentence"));
+
+    assert_int_equal(status, 1);
+    assert_int_equal(integer_of(report, "passed"), 0);
+    assert_int_equal(integer_of(report, "failed"), 1);
+    assert_string_equal(json_string_value(json_object_get(first, "verdict")), "fail");
+    if (!strstr(sentence, ": it has no function cache_init"))
+        fail_msg("no function is named in \"%s\"", sentence);
+    assert_string_equal(json_string_value(json_object_get(first, "printed")), "");
+    json_decref(report);
+}
+
 static void a_missing_model_is_said_in_one_sentence(void **state)
 {
     char *here = getcwd(NULL, 0), *precise = path_of("%s/build/double/lab3", here), *coarse = path_of("%s/build/float/lab3", here);
@@ -139,6 +158,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(the_reference_answer_scores_everything, &lab1),
         cmocka_unit_test_prestate(the_reference_answer_scores_everything, &lab3),
         cmocka_unit_test(the_reference_answer_is_compared_in_both_precisions),
+        cmocka_unit_test(a_missing_function_is_named),
         cmocka_unit_test(a_missing_model_is_said_in_one_sentence),
     };
 

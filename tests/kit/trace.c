@@ -260,26 +260,3 @@ const char *record_bytes(const record *r)
 {
     return (const char *)(r + 1);
 }
-
-/* ---- keeping ---- */
-
-void trace_trim(trace *t)
-{
-    size_t used = sizeof(header);
-
-    for (const record *r = NULL; (r = record_after(t, r));)
-        used += sizeof *r + padded(r->n * element_size(r->kind));
-    t->file->magic = magic;
-    t->file->used = used;
-}
-
-int trace_save(const trace *t, const char *path)
-{
-    size_t used = t->file->used <= t->size ? t->file->used : t->size;
-    FILE *file = fopen(path, "wb");
-
-    if (!file)
-        return -1;
-    size_t written = fwrite(t->file, 1, used, file);
-    return fclose(file) || written != used ? -1 : 0;
-}

@@ -58,9 +58,6 @@ void trace_counts(trace *t, const long long *a, const axis *axes, const char *na
 void trace_int(trace *t, int value, const char *name); /* without axes: a single number */
 void trace_text(trace *t, const char *bytes, size_t n, const char *name);
 
-void trace_trim(trace *t); /* drops what makes no sense, from the first such record on */
-int trace_save(const trace *t, const char *path); /* writes a file for trace_read; -1 and errno if that fails */
-
 void trace_finish(trace *t); /* the step returned: without this the trace counts for nothing */
 
 /* ---- reading: nothing in the file is trusted ---- */

@@ -848,11 +848,11 @@ static void expect_1d(trace *t)
 int main(int argc, char **argv)
 {
     static const step steps[] = {
-        {.id = "1a", .title = "arg-max", .needs = "", .run = run_1a, .expect = expect_1a},
-        {.id = "1b", .title = "the loop: run, take the last row, choose, append", .needs = "1a", .run = run_1b,
+        {.id = "1a", .points = 2, .title = "arg-max", .needs = "", .run = run_1a, .expect = expect_1a},
+        {.id = "1b", .points = 4, .title = "the loop: run, take the last row, choose, append", .needs = "1a", .run = run_1b,
          .expect = expect_1b},
-        {.id = "1c", .title = "when to stop, and what to refuse", .needs = "1b", .run = run_1c, .expect = expect_1c},
-        {.id = "1d", .title = "stop strings in streamed text", .needs = "1b 1c", .run = run_1d, .expect = expect_1d},
+        {.id = "1c", .points = 4, .title = "when to stop, and what to refuse", .needs = "1b", .run = run_1c, .expect = expect_1c},
+        {.id = "1d", .points = 6, .title = "stop strings in streamed text", .needs = "1b 1c", .run = run_1d, .expect = expect_1d},
     };
     static const lab lab1 = {"lab1", "the decoding loop", steps, sizeof steps / sizeof *steps};
 

@@ -1271,12 +1271,12 @@ static void expect_2f(trace *t)
 int main(int argc, char **argv)
 {
     static const step steps[] = {
-        {.id = "2a", .title = "softmax with temperature", .needs = "", .run = run_2a, .expect = expect_2a},
-        {.id = "2b", .title = "top-k", .needs = "", .run = run_2b, .expect = expect_2b},
-        {.id = "2c", .title = "top-p, the nucleus", .needs = "", .run = run_2c, .expect = expect_2c},
-        {.id = "2d", .title = "repetition penalty", .needs = "", .run = run_2d, .expect = expect_2d},
-        {.id = "2e", .title = "the draw", .needs = "", .run = run_2e, .expect = expect_2e},
-        {.id = "2f", .title = "the chain, and drawing from it", .needs = "2a 2b 2c 2d 2e", .run = run_2f,
+        {.id = "2a", .points = 3, .title = "softmax with temperature", .needs = "", .run = run_2a, .expect = expect_2a},
+        {.id = "2b", .points = 3, .title = "top-k", .needs = "", .run = run_2b, .expect = expect_2b},
+        {.id = "2c", .points = 4, .title = "top-p, the nucleus", .needs = "", .run = run_2c, .expect = expect_2c},
+        {.id = "2d", .points = 2, .title = "repetition penalty", .needs = "", .run = run_2d, .expect = expect_2d},
+        {.id = "2e", .points = 3, .title = "the draw", .needs = "", .run = run_2e, .expect = expect_2e},
+        {.id = "2f", .points = 3, .title = "the chain, and drawing from it", .needs = "2a 2b 2c 2d 2e", .run = run_2f,
          .expect = expect_2f},
     };
     static const lab lab2 = {"lab2", "sampling", steps, sizeof steps / sizeof *steps};

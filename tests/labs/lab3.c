@@ -861,14 +861,14 @@ static void expect_3e(trace *t)
 int main(int argc, char **argv)
 {
     static const step steps[] = {
-        {.id = "3a", .title = "the store: init, append, advance, reset, truncate, free", .needs = "", .run = run_3a,
+        {.id = "3a", .points = 5, .title = "the store: init, append, advance, reset, truncate, free", .needs = "", .run = run_3a,
          .expect = expect_3a},
-        {.id = "3b", .title = "one layer's attention over the cache", .needs = "3a", .run = run_3b, .expect = expect_3b},
-        {.id = "3c", .title = "the cached forward pass of a whole model", .needs = "3a 3b",
+        {.id = "3b", .points = 6, .title = "one layer's attention over the cache", .needs = "3a", .run = run_3b, .expect = expect_3b},
+        {.id = "3c", .points = 8, .title = "the cached forward pass of a whole model", .needs = "3a 3b",
          .float_note = " (the book measured 7.15e-07)", .run = run_3c, .expect = expect_3c},
-        {.id = "3d", .title = "prompts in chunks, resets, cuts, two caches", .needs = "3a 3b 3c", .run = run_3d,
+        {.id = "3d", .points = 4, .title = "prompts in chunks, resets, cuts, two caches", .needs = "3a 3b 3c", .run = run_3d,
          .expect = expect_3d},
-        {.id = "3e", .title = "the decoding loop: one token a step, none twice", .needs = "3a 3b 3c 3d", .run = run_3e,
+        {.id = "3e", .points = 4, .title = "the decoding loop: one token a step, none twice", .needs = "3a 3b 3c 3d", .run = run_3e,
          .expect = expect_3e},
     };
     static const lab lab3 = {"lab3", "the KV cache", steps, sizeof steps / sizeof *steps};

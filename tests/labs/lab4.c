@@ -546,11 +546,11 @@ static void expect_4d(trace *t)
 int main(int argc, char **argv)
 {
     static const step steps[] = {
-        {.id = "4a", .title = "sinusoids of positions start, start + 1, …", .needs = "", .run = run_4a, .expect = expect_4a},
-        {.id = "4b", .title = "rows of a learned table, and none outside it", .needs = "", .run = run_4b,
+        {.id = "4a", .points = 3, .title = "sinusoids of positions start, start + 1, …", .needs = "", .run = run_4a, .expect = expect_4a},
+        {.id = "4b", .points = 2, .title = "rows of a learned table, and none outside it", .needs = "", .run = run_4b,
          .expect = expect_4b},
-        {.id = "4c", .title = "RoPE: pairs turned by position", .needs = "", .run = run_4c, .expect = expect_4c},
-        {.id = "4d", .title = "whichever kind the model has, in a cached pass", .needs = "4a 4b 4c", .run = run_4d,
+        {.id = "4c", .points = 4, .title = "RoPE: pairs turned by position", .needs = "", .run = run_4c, .expect = expect_4c},
+        {.id = "4d", .points = 4, .title = "whichever kind the model has, in a cached pass", .needs = "4a 4b 4c", .run = run_4d,
          .expect = expect_4d},
     };
     static const lab lab4 = {"lab4", "position offsets", steps, sizeof steps / sizeof *steps};

@@ -1493,14 +1493,14 @@ static void expect_5e(trace *t)
 int main(int argc, char **argv)
 {
     static const step steps[] = {
-        {.id = "5a", .title = "log-softmax, and the top candidates over beams × vocabulary", .needs = "", .run = run_5a,
+        {.id = "5a", .points = 3, .title = "log-softmax, and the top candidates over beams × vocabulary", .needs = "", .run = run_5a,
          .expect = expect_5a},
-        {.id = "5b", .title = "the caches follow their beams", .needs = "", .run = run_5b, .expect = expect_5b},
-        {.id = "5c", .title = "finished hypotheses: scores, bounds, and the list of the best", .needs = "", .run = run_5c,
+        {.id = "5b", .points = 3, .title = "the caches follow their beams", .needs = "", .run = run_5b, .expect = expect_5b},
+        {.id = "5c", .points = 3, .title = "finished hypotheses: scores, bounds, and the list of the best", .needs = "", .run = run_5c,
          .expect = expect_5c},
-        {.id = "5d", .title = "the search with one beam: greedy, token for token", .needs = "5a 5b 5c", .run = run_5d,
+        {.id = "5d", .points = 4, .title = "the search with one beam: greedy, token for token", .needs = "5a 5b 5c", .run = run_5d,
          .expect = expect_5d},
-        {.id = "5e", .title = "the search with several beams, and one wide enough to be exhaustive", .needs = "5a 5b 5c 5d",
+        {.id = "5e", .points = 3, .title = "the search with several beams, and one wide enough to be exhaustive", .needs = "5a 5b 5c 5d",
          .run = run_5e, .expect = expect_5e},
     };
     static const lab lab5 = {"lab5", "beam search", steps, sizeof steps / sizeof *steps};

@@ -970,12 +970,12 @@ static void expect_6d(trace *t)
 int main(int argc, char **argv)
 {
     static const step steps[] = {
-        {.id = "6a", .title = "how often: projections and scores, with a cache and without", .needs = "", .run = run_6a,
+        {.id = "6a", .points = 3, .title = "how often: projections and scores, with a cache and without", .needs = "", .run = run_6a,
          .expect = expect_6a},
-        {.id = "6b", .title = "how much memory: the bytes of a cache", .needs = "", .run = run_6b, .expect = expect_6b},
-        {.id = "6c", .title = "how much work: multiply-adds, bytes and intensity of prefill and decode", .needs = "",
+        {.id = "6b", .points = 2, .title = "how much memory: the bytes of a cache", .needs = "", .run = run_6b, .expect = expect_6b},
+        {.id = "6c", .points = 3, .title = "how much work: multiply-adds, bytes and intensity of prefill and decode", .needs = "",
          .run = run_6c, .expect = expect_6c},
-        {.id = "6d", .title = "how fast: the roofline", .needs = "", .run = run_6d, .expect = expect_6d},
+        {.id = "6d", .points = 2, .title = "how fast: the roofline", .needs = "", .run = run_6d, .expect = expect_6d},
     };
     static const lab lab6 = {"lab6", "what it costs", steps, sizeof steps / sizeof *steps};
 
