@@ -1,5 +1,5 @@
-# The lab kit: `make help` lists the commands. One rule compiles every file in either precision, and one builds every
-# lab's check around whichever answer it is to check.
+# The lab kit: `make help` lists the commands. One rule compiles every file in either precision, one makes a shared object
+# of every answer, and one links every lab's check, which runs any answer to that lab.
 
 LABS := lab1 lab2 lab3 lab4 lab5 lab6
 DIR_lab1 := lab1-loop/loop
@@ -10,30 +10,44 @@ DIR_lab5 := lab5-beam/beam
 DIR_lab6 := lab6-cost/cost
 
 FROM ?= labs
+CC := gcc
 PACKAGES := openblas cmocka jansson
-APT := sudo apt-get install -y gcc make patch pkg-config libopenblas-dev libcmocka-dev libjansson-dev gnuplot-nox
 
 # ---- what is missing is said at once ----
 
-ifeq ($(shell command -v pkg-config),)
-$(error pkg-config is missing. Install it and the rest: $(APT))
-endif
-MISSING := $(foreach package,$(PACKAGES),$(shell pkg-config --exists $(package) || echo lib$(package)-dev))
+MISSING := $(strip $(foreach tool,pkg-config $(CC) patch,$(if $(shell command -v $(tool)),,$(tool))))
+MISSING += $(if $(MISSING),,$(foreach package,$(PACKAGES),$(shell pkg-config --exists $(package) || echo lib$(package)-dev)))
 ifneq ($(strip $(MISSING)),)
-$(error $(MISSING): not installed. Install them: $(APT))
+$(error not installed: $(strip $(MISSING)). This installs all that is needed: \
+    sudo apt-get install -y gcc make patch pkg-config libopenblas-dev libcmocka-dev libjansson-dev gnuplot-nox)
+endif
+
+# ---- so is a FILE or FROM that can't be ----
+
+ifneq ($(FILE),)
+ifneq ($(words $(FILE)) $(wildcard $(filter %.c,$(FILE))),1 $(FILE))
+$(error FILE=$(FILE): there's no such C file (its name must end in .c and have no spaces))
+endif
+ifneq ($(findstring :,$(FILE))$(findstring ;,$(FILE))$(filter labs,$(MAKECMDGOALS)),)
+$(error FILE=$(FILE): it's for one lab at a time, and its name can't have a : or ; in it)
+endif
+endif
+ifeq ($(filter labs reference,$(FROM)),)
+$(error FROM=$(FROM): the answers are in labs or in reference)
 endif
 
 MAKEFLAGS += --jobs=$(shell nproc) --no-builtin-rules
-CC := gcc
-CFLAGS := -std=gnu11 -O2 -g -Wall -Wextra -Wno-unused-parameter $(EXTRA)
+CFLAGS := -std=gnu11 -O2 -g -Wall -Wextra -Wno-unused-parameter -fno-pie $(EXTRA)
 INCLUDES := -Ireference/model -Itests/kit $(patsubst %,-Ilabs/%,$(notdir $(wildcard labs/lab*)))
-LIBS := $(shell pkg-config --libs $(PACKAGES)) -lm
 INCLUDES += $(shell pkg-config --cflags $(PACKAGES))
+LIBS := $(shell pkg-config --libs $(PACKAGES)) -lm -no-pie
+
+# One thread, so that results don't depend on the machine's size.
+export OPENBLAS_NUM_THREADS := 1
 
 # double is checked with the sanitizers, float without.
-SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-pie
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-optimize-sibling-calls
 FLAGS_double := -DREAL=double $(SANITIZE)
-LINK_double := -no-pie
 FLAGS_float := -DREAL=float
 
 .PHONY: all help labs answers test compile demo offset speed fuzz clean mistakes known variants $(LABS)
@@ -61,27 +75,23 @@ help:
 #? make clean              remove what was built
 #? Programs that use your files (answers, offset, speed) take the reference's with FROM=reference.
 
-# ---- compiling: build/double/x.o and build/float/x.o from x.c ----
+# ---- compiling: build/double/x.o and build/float/x.o from x.c; for an answer, a shared object in a folder of its own.
+# Its calls to its own functions stay its own, even where the kit has one of the same name ----
 
-build/double/%.o: %.c
-	mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(FLAGS_double) $(INCLUDES) -MMD -c $< -o $@
+define COMPILE
+build/$1/%.o: %.c
+	mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$(INCLUDES) -MMD -c $$< -o $$@
 
-build/float/%.o: %.c
-	mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(FLAGS_float) $(INCLUDES) -MMD -c $< -o $@
+build/$1/%/answer.so: %.c
+	mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$(QUICK) $$(INCLUDES) -MMD -fPIC -shared -Wl,-soname,answer.so,-Bsymbolic-functions $$< -o $$@
+endef
+$(foreach precision,double float,$(eval $(call COMPILE,$(precision))))
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 
-# ---- checks. An answer is compiled into a shared object; a lab's check is linked once, and runs any answer ----
-
-build/double/%/answer.so: %.c
-	mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(FLAGS_double) $(or $(QUICK),-O1) $(INCLUDES) -MMD -fPIC -shared -Wl,-soname,answer.so $< -o $@
-
-build/float/%/answer.so: %.c
-	mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(FLAGS_float) $(INCLUDES) -MMD -fPIC -shared -Wl,-soname,answer.so $< -o $@
+# ---- checks: a lab's check is linked once, and runs any answer ----
 
 objects = $(patsubst %.c,build/$1/%.o,$2)
 MODEL := $(wildcard reference/model/*.c)
@@ -93,7 +103,7 @@ ANSWERS := $(wildcard reference/lab*/*.c)
 define CHECK
 build/$2/$1: $$(call objects,$2,$(MODEL) $(KIT) tests/labs/$1.c $(filter-out reference/$(DIR_$1).c,$(ANSWERS))) \
              build/$2/reference/$(DIR_$1)/answer.so
-	$$(CC) $$(CFLAGS) $$(FLAGS_$2) $$(LINK_$2) -rdynamic -Wl,-z,lazy,-rpath,'$$$$ORIGIN/reference/$(DIR_$1)' $$^ $$(LIBS) -o $$@
+	$$(CC) $$(CFLAGS) $$(FLAGS_$2) -rdynamic -Wl,-z,lazy,-rpath,'$$$$ORIGIN/reference/$(DIR_$1)' $$^ $$(LIBS) -o $$@
 
 build/$2/$1.expected: build/$2/$1 $(wildcard data/models/*)
 	rm -f $$@.new
@@ -107,7 +117,7 @@ checked_by = build/double/$1 build/float/$1 build/double/$1.expected build/float
 check = build/double/$1 --float build/float/$1 --expected build/double/$1.expected --float-expected build/float/$1.expected
 
 # The answer under check: FILE, or the lab's file under FROM (labs or reference).
-answer = $(or $(FILE:%.c=%),$(FROM)/$(DIR_$1))
+answer = $(or $(if $(findstring ..,$(FILE)),$(abspath $(FILE:%.c=%)),$(FILE:%.c=%)),$(FROM)/$(DIR_$1))
 .SECONDEXPANSION:
 $(LABS): $$(call checked_by,$$@) build/double/$$(call answer,$$@)/answer.so build/float/$$(call answer,$$@)/answer.so
 	$(call check,$@) --answer $(call answer,$@).c --step '$(STEP)' --format '$(FORMAT)'
@@ -129,6 +139,7 @@ labs: $(SHEET)
 MISTAKES := $(wildcard $(LABS:%=tests/mistakes/%/*.patch))
 VARIANTS := $(wildcard $(LABS:%=tests/variants/%/*.c))
 
+build/double/%/answer.so: QUICK := -O1
 build/double/build/mistakes/%: QUICK := -O0 -g1
 
 # Those that make mistakes runs: not the rare ones, which would take too long, but with ALL=1.
@@ -172,7 +183,7 @@ TESTS := $(patsubst %.c,build/double/%,$(wildcard tests/*/test_*.c)) \
 
 define TEST
 build/$1/tests/%: $$(call objects,$1,tests/%.c tests/model/broken.c tests/kit/capture.c $(MODEL) $(KIT))
-	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$(LINK_$1) $$^ $$(LIBS) -o $$@
+	$$(CC) $$(CFLAGS) $$(FLAGS_$1) $$^ $$(LIBS) -o $$@
 endef
 $(foreach precision,double float,$(eval $(call TEST,$(precision))))
 
@@ -185,7 +196,8 @@ test: $(TESTS) $(TESTED)
 
 SOURCES := $(wildcard labs/*/*.c reference/*/*.c tests/*/*.c tests/variants/*/*.c plots/*.c)
 
-compile: $(foreach precision,double float,$(call objects,$(precision),$(filter-out %/fuzz_load.c,$(SOURCES))))
+compile: $(call objects,double,$(filter-out %/fuzz_load.c,$(SOURCES))) \
+         $(call objects,float,$(filter-out %/fuzz_load.c tests/kit/test_%.c,$(SOURCES)))
 
 build/fuzz: tests/model/fuzz_load.c tests/model/broken.c $(MODEL)
 	mkdir -p $(@D)
@@ -203,7 +215,7 @@ around = $(foreach lab,$2,$1/$(DIR_$(lab)).c) $(filter-out $(foreach lab,$2,refe
 
 define PROGRAMS
 build/answers-$1: $$(call objects,double,tests/answers/answers.c $(MODEL) $$(call around,$1,lab1 lab3))
-	$$(CC) $$(CFLAGS) $$(FLAGS_double) $$(LINK_double) $$^ $$(LIBS) -o $$@
+	$$(CC) $$(CFLAGS) $$(FLAGS_double) $$^ $$(LIBS) -o $$@
 
 build/speed-$1: $$(call objects,float,plots/speed.c $(MODEL) $$(call around,$1,lab6))
 	$$(CC) $$(CFLAGS) $$^ $$(LIBS) -o $$@
@@ -218,13 +230,13 @@ build/demo: $(call objects,float,plots/demo.c $(MODEL) $(ANSWERS))
 	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
 
 demo: build/demo
-	OPENBLAS_NUM_THREADS=1 $<
+	$<
 
 speed: build/speed-$(FROM)
-	OPENBLAS_NUM_THREADS=1 $<
+	$<
 
 offset: build/offset-$(FROM)
-	OPENBLAS_NUM_THREADS=1 $< $(or $(TEXT),data/measure.txt)
+	$< $(or $(TEXT),data/measure.txt)
 
 # Where the labs don't compile, the numbers are judged without counting.
 answers: build/answers-reference

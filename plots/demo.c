@@ -38,6 +38,8 @@ static void demo_init(demo *d)
     d->m = model_load(model_file, &f);
     if (!d->m || tokenizer_init(&d->words, model_vocabulary(d->m), &f))
         stop(f.sentence);
+    if (d->m->shape.n_ctx < (int)sizeof prompt + TEXT)
+        stop("the model's context is too short for this");
     size_t n_ctx = d->m->shape.n_ctx, n_vocab = d->m->shape.n_vocab;
     real *rows = malloc((2 * n_ctx + 1) * n_vocab * sizeof *rows);
     if (!rows || cache_init(&d->c, d->m, n_ctx))

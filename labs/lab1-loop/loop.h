@@ -44,10 +44,10 @@ typedef struct {
 /* An empty stream. The stop strings must outlive it. */
 void stream_init(stream *s, const char *const *stops, int n_stops, emit_fn *emit, void *to);
 
-/* Appends the bytes of one token. If a stop string is now in the text, cuts the text before the first byte of the
-   match that starts earliest (the longest of those that start at that byte), sets `matched` (to the lowest index
-   among equal ones), and returns 1. Else
-   returns 0, or -1 when memory runs out. Either way it emits every byte that may be shown by now, and no other:
+/* Appends the bytes of one token; n_bytes may be 0. If a stop string is now in the text, cuts the text before the first
+   byte of the match that starts earliest (the longest of those that start at that byte), sets `matched` (to the lowest
+   index among equal ones), and returns 1. Else returns 0, or -1 when memory runs out. Either way it emits every byte that
+   may be shown by now, and no other:
    - a byte that later bytes could still make part of a stop string waits, and so do those behind it, as if they hadn't
      come yet;
    - a character of UTF-8 waits until it's whole. A byte that can't be part of any is shown as U+FFFD, one for each.

@@ -119,8 +119,8 @@ void norm(const norm_weight *w, const real *x, int n, real *y)
         norm_row(w, x + (size_t)i * w->d, y + (size_t)i * w->d);
 }
 
-void add(real *x, const real *y, int n)
+void add(real *x, const real *y, int count)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < count; i++)
         x[i] += y[i];
 }

@@ -27,7 +27,7 @@ void mix(const real *weights, const real *values, int stride, int n, int d_head,
    as the model has it. y may be x. */
 void norm(const norm_weight *w, const real *x, int n, real *y);
 
-/* x [n] += y [n]: the residual connection. */
-void add(real *x, const real *y, int n);
+/* x [count] += y [count]: the residual connection. n rows of the residual stream are n * D numbers. */
+void add(real *x, const real *y, int count);
 
 #endif

@@ -29,11 +29,13 @@ static int read_pieces(char (*pieces)[5], const char *vocabulary, unsigned char 
 
 int tokenizer_init(tokenizer *t, const char *vocabulary, failure *f)
 {
+    *t = (tokenizer){0};
+    if (!vocabulary)
+        return fail(f, "the model has no vocabulary");
     char(*pieces)[5] = calloc(strlen(vocabulary) + 1, sizeof *pieces);
     unsigned char *seen = calloc(N_CODES, 1);
     int n = -1;
 
-    *t = (tokenizer){0};
     if (!pieces || !seen)
         fail(f, "there isn't enough memory for the vocabulary");
     else if (!*vocabulary)

@@ -13,7 +13,7 @@ typedef struct {
     char (*pieces)[5]; /* [n_vocab]: each character's UTF-8 bytes, 0-terminated; "" for the end-of-text token */
 } tokenizer;
 
-/* `vocabulary`: the characters in the order of their ids, as UTF-8. Returns -1 and a sentence if it's empty, not
+/* `vocabulary`: the characters in the order of their ids, as UTF-8. Returns -1 and a sentence if it's NULL, empty, not
    UTF-8 or names a character twice. */
 int tokenizer_init(tokenizer *t, const char *vocabulary, failure *f);
 void tokenizer_free(tokenizer *t);

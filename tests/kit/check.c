@@ -106,6 +106,8 @@ static const char *library_of(int precision)
     int n = strlen(chosen.answer);
 
     n -= n > 2 && strcmp(chosen.answer + n - 2, ".c") == 0 ? 2 : 0;
+    if (checked->has_answer)
+        return NULL;
     snprintf(folders[precision], PATH_MAX, "build/%s/%.*s", precision == DOUBLE ? "double" : "float", n, chosen.answer);
     return folders[precision];
 }
@@ -158,7 +160,8 @@ static verdict judge(const job *j, int precision, result *r)
     else if (sentence[0])
         snprintf(r->sentence, sizeof r->sentence, "%s%s%s%s", in, at, at[0] ? ": " : "", sentence);
     else
-        snprintf(r->sentence, sizeof r->sentence, "%s%s", in, c->sentence);
+        snprintf(r->sentence, sizeof r->sentence, "%s%s%s", in, c->sentence,
+                 precision == FLOAT ? ". In double it's right: look for double, or sizeof(double), where real is meant" : "");
     if (j->outcome.kind != NOT_WRITTEN)
         return FAILED;
     return strcmp(j->outcome.what, r->step->id) ? WAITS : UNWRITTEN;
@@ -255,11 +258,13 @@ static int expect_precision(int p)
     expected[p] = job_of(p, "--expect", chosen.step ? chosen.step : "all");
     expected[p].seconds = 60;
     expected[p].ignores_leaks = true;
+    expected[p].library = NULL; /* the answer has no part in it */
     if (chosen.expected[p]) {
         expected[p].trace = trace_read(chosen.expected[p]);
         if (expected[p].trace && trace_is_finished(expected[p].trace))
             return 0;
-        fprintf(stderr, "%s: %s has no right values\n", checked->name, chosen.expected[p]);
+        fprintf(stderr, "%s: %s has no right values: remove it, and make works them out anew\n", checked->name,
+                chosen.expected[p]);
         return -1;
     }
     sandbox_start(&expected[p]);
@@ -308,11 +313,27 @@ static int report(void)
     return n_results > 0 && s.n[PASSED] == n_results ? 0 : 1;
 }
 
+/* Whether make has compiled the answer. */
+static bool is_compiled(int precision)
+{
+    char path[PATH_MAX + 16];
+    const char *folder = library_of(precision);
+
+    snprintf(path, sizeof path, "%s/answer.so", folder ? folder : "");
+    if (!folder || access(path, R_OK) == 0)
+        return true;
+    fprintf(stderr, "%s: %s isn't compiled: there's no %s\n", checked->name, chosen.answer, path);
+    return false;
+}
+
 /* Runs the steps from `first` to `last`. Returns -1 if there's nothing to compare them with. */
 static int check_steps(const step *first, const step *last)
 {
     if (expect_all())
         return -1;
+    for (int p = 0; p < n_precisions; p++)
+        if (!is_compiled(p))
+            return -1;
     assert(checked->n_steps <= MAX_STEPS);
     for (const step *s = first; s <= last; s++)
         results[n_results++].step = s;
@@ -352,8 +373,16 @@ static void usage(FILE *to)
 
 static int refuse(const char *what, const char *value)
 {
-    fprintf(stderr, "%s: %s %s\n", checked->name, what, value);
-    usage(stderr);
+    fprintf(stderr, "%s: %s %s (--help says more)\n", checked->name, what, value);
+    return 2;
+}
+
+static int refuse_step(const char *id)
+{
+    fprintf(stderr, "%s: there's no step %s; its steps are", checked->name, id);
+    for (int i = 0; i < checked->n_steps; i++)
+        fprintf(stderr, " %s", checked->steps[i].id);
+    fprintf(stderr, "\n");
     return 2;
 }
 
@@ -392,7 +421,7 @@ static int parse(int argc, char **argv)
     const char *asked[] = {chosen.step, chosen.run};
     for (int i = 0; i < 2; i++)
         if (asked[i] && !find_step(asked[i]))
-            return refuse("there's no step", asked[i]);
+            return refuse_step(asked[i]);
     if ((chosen.run || chosen.expect) && !chosen.trace)
         return refuse("missing:", "--trace");
     return 0;

@@ -20,6 +20,7 @@ typedef struct {
     const char *title; /* "the KV cache" */
     const step *steps;
     int n_steps;
+    bool has_answer; /* the answer is part of the check: there's no answer.so */
 } lab;
 
 /* The main function of a check. Exit status: 0 all steps pass, 1 one doesn't, 2 it couldn't be run. */

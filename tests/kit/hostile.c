@@ -419,7 +419,7 @@ int main(int argc, char **argv)
         {.id = "0a", .title = "hostile", .needs = "", .run = run_0a, .expect = run_0b},
         {.id = "0b", .title = "harmless", .needs = "", .run = run_0b, .expect = run_0b},
     };
-    static const lab lab0 = {"lab0", "an answer that does its worst", steps, sizeof steps / sizeof *steps};
+    static const lab lab0 = {"lab0", "an answer that does its worst", steps, sizeof steps / sizeof *steps, true};
 
     return check_main(&lab0, argc, argv);
 }

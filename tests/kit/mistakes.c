@@ -84,7 +84,8 @@ static bool passes(const job *j, const trace *expected, tolerance allowed)
     return c.right;
 }
 
-/* Runs the steps up to the mistake's own; the first that fails is diagnosed. Returns it, or NULL. */
+/* Runs the steps up to the mistake's own; the first that fails is diagnosed. Returns it, NULL, or "" if nothing
+   could be run. */
 static const char *catch(const lab *l, const built *b, const trace *expected, tolerance allowed, mistake *found)
 {
     job jobs[l->n_steps];
@@ -94,13 +95,14 @@ static const char *catch(const lab *l, const built *b, const trace *expected, to
         start(&jobs[n], b, l->steps[n].id);
     while (strcmp(l->steps[n++].id, b->m.step) && n < l->n_steps);
     sandbox_finish(jobs, n);
+    bool started = jobs[0].outcome.kind != NOT_STARTED;
     for (first = 0; first < n && passes(&jobs[first], expected, allowed); first++)
         continue;
     if (first < n)
         diagnose(l->name, l->steps[first].id, &jobs[first], found);
     for (int i = 0; i < n; i++)
         sandbox_free(&jobs[i]);
-    return first < n ? l->steps[first].id : NULL;
+    return !started ? "" : first < n ? l->steps[first].id : NULL;
 }
 
 static int check_one(const lab *l, const trace *expected, tolerance allowed, const char *file)
@@ -111,6 +113,10 @@ static int check_one(const lab *l, const trace *expected, tolerance allowed, con
     if (find_built(l, file, &b))
         return -1;
     const char *caught = catch(l, &b, expected, allowed, &found);
+    if (caught && strcmp(caught, "") == 0) {
+        fprintf(stderr, "%s: it can't be run: is it compiled?\n", file);
+        return -1;
+    }
     printf("%s\t%s\t%s\t%s\t%s\t%s\n", l->name, b.m.step, b.m.name, caught ? caught : "not caught",
            strcmp(found.name, b.m.name) == 0 ? "named" : found.name[0] ? found.name : "not named", b.m.from);
     return 0;

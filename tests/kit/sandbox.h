@@ -35,7 +35,7 @@ typedef struct {
     /* Set by the caller: */
     const char *executable, *mode, *step; /* is run as: executable mode step --trace FILE */
     const char *answer;                   /* the answer's source file, as the compiler was given it */
-    const char *library;                  /* the folder that has the answer, compiled: answer.so */
+    const char *library;                  /* the folder that has the answer, compiled: answer.so; or NULL */
     bool ignores_leaks;                   /* looking for them takes as long as a short step itself */
     double seconds;                       /* the most that it may compute; it may take longer on a busy machine */
     /* Set by sandbox_start: */

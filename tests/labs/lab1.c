@@ -1,6 +1,8 @@
 /* The check of lab 1, the decoding loop. What is right comes from tables worked out by hand, from the given model run
    in full, and for streams from a second rendering of the whole text after each token. */
 #include <float.h>
+#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 
 #define N (real) NAN
 #define I (real) INFINITY
+#define EPSILON (sizeof(real) == sizeof(double) ? (real)DBL_EPSILON : (real)FLT_EPSILON)
 #define LOWEST (real)(sizeof(real) == sizeof(float) ? -FLT_MAX : -DBL_MAX)
 
 static const struct {
@@ -36,6 +39,7 @@ static const struct {
     {"a banned token", 3, 2, {-I, 1, 2}},
     {"all but the last banned", 3, 2, {-I, -I, -1000}},
     {"zero and minus zero", 2, 0, {(real)-0.0, 0}},
+    {"two that differ in their last digits", 3, 1, {1, 1 + 4 * EPSILON, 1}},
     {"NaN first", 3, -1, {N, 1, 2}},
     {"NaN last", 3, -1, {1, 2, N}},
     {"NaN behind the largest", 3, -1, {5, N, 2}},
@@ -318,6 +322,7 @@ static const struct {
     {"end of text in the prompt only", says_4, 3, 20, 3, 11, -1, 0, STOP_LENGTH, 3, 3, {0}},
     {"a prompt that ends with the end of text", says_4, 3, 20, 3, END, -1, 0, STOP_LENGTH, 3, 3, {0}},
     {"the context is full", says_4, 5, 8, 6, END, -1, 0, STOP_CONTEXT, 3, 3, {0}},
+    {"the largest limit there is", says_4, 5, 8, INT_MAX, END, -1, 0, STOP_CONTEXT, 3, 3, {0}},
     {"limit and context at the same token", says_4, 5, 8, 3, END, -1, 0, STOP_LENGTH, 3, 3, {0}},
     {"one token fits", says_4, 7, 8, 6, END, -1, 0, STOP_CONTEXT, 1, 1, {0}},
     {"a prompt that fills the context", says_4, 8, 8, 6, END, -1, 0, STOP_CONTEXT, 0, 0, {0}},
@@ -468,6 +473,9 @@ static const struct {
     {"a stop string that overlaps itself", {"aab"}, {"a", "a", "a", "b"}, "/0 /0 a/0 /1 ", "", "a", 0},
     {"a false start inside a true one", {"abac"}, {"ab", "ab", "ac"}, "/0 ab/0 /1 ", "", "ab", 0},
     {"the earliest of two matches wins", {"yz", "xy"}, {"wxyz"}, "w/1 ", "", "w", 1},
+    {"the earliest wins, though the other is longer", {"ab", "bcd"}, {"xabcd"}, "x/1 ", "", "x", 0},
+    {"two equal stop strings", {"x", "x"}, {"ax"}, "a/1 ", "", "a", 0},
+    {"an empty token first", {"ab"}, {"", "a", "c"}, "/0 /0 ac/0 ", "", "ac", -1},
     {"the longest of two at the same byte wins", {"ab", "abc"}, {"xabc"}, "x/1 ", "", "x", 1},
     {"the longest is listed first", {"abc", "ab"}, {"xabc"}, "x/1 ", "", "x", 0},
     {"the shorter one is complete first", {"abc", "ab"}, {"xab", "c"}, "x/1 ", "", "x", 1},
@@ -755,6 +763,7 @@ static const struct {
     {"half a character, then end of text", {0, 6, END}, 20, 6, STOP_END_OF_TEXT, 3, "a" BAD BAD},
     {"a character over two tokens", {0, 6, 7, END}, 20, 6, STOP_END_OF_TEXT, 4, "a" EURO},
     {"end of text at once", {END}, 20, 6, STOP_END_OF_TEXT, 1, ""},
+    {"half a stop string, then no token can be chosen", {0, 2, -1}, 20, 6, STOP_ERROR, 2, "aST"},
     {"a stop string begun in the prompt", {3, 1}, 20, 2, STOP_LENGTH, 2, "OPb"},
 };
 
@@ -854,7 +863,7 @@ int main(int argc, char **argv)
         {.id = "1c", .points = 4, .title = "when to stop, and what to refuse", .needs = "1b", .run = run_1c, .expect = expect_1c},
         {.id = "1d", .points = 6, .title = "stop strings in streamed text", .needs = "1b 1c", .run = run_1d, .expect = expect_1d},
     };
-    static const lab lab1 = {"lab1", "the decoding loop", steps, sizeof steps / sizeof *steps};
+    static const lab lab1 = {"lab1", "the decoding loop", steps, sizeof steps / sizeof *steps, false};
 
     return check_main(&lab1, argc, argv);
 }

@@ -1279,7 +1279,7 @@ int main(int argc, char **argv)
         {.id = "2f", .points = 3, .title = "the chain, and drawing from it", .needs = "2a 2b 2c 2d 2e", .run = run_2f,
          .expect = expect_2f},
     };
-    static const lab lab2 = {"lab2", "sampling", steps, sizeof steps / sizeof *steps};
+    static const lab lab2 = {"lab2", "sampling", steps, sizeof steps / sizeof *steps, false};
 
     return check_main(&lab2, argc, argv);
 }

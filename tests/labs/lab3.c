@@ -457,6 +457,7 @@ static const struct {
     int n, bad_at, bad_id; /* tokens, and which of them isn't an id */
 } refusals[] = {
     {"no tokens", 0, -1, 0},
+    {"minus one tokens", -1, -1, 0},
     {"6 tokens where 5 fit", 6, -1, 0},
     {"an id one past the vocabulary", 3, 2, 41},
     {"a negative id", 3, 1, -1},
@@ -645,7 +646,9 @@ static const struct {
     int n, chunk, bad_at, bad_id;
 } bad_prefills[] = {
     {"a prompt of no tokens", 0, 2, -1, 0},
+    {"a prompt of minus one tokens", -1, 2, -1, 0},
     {"a chunk of no tokens", 3, 0, -1, 0},
+    {"a chunk of minus one tokens", 3, -1, -1, 0},
     {"a prompt of 6 tokens where 5 fit", 6, 2, -1, 0},
     {"an id one past the vocabulary in the last chunk", 5, 2, 4, 41},
     {"a negative id in the last chunk", 5, 2, 4, -1},
@@ -871,7 +874,7 @@ int main(int argc, char **argv)
         {.id = "3e", .points = 4, .title = "the decoding loop: one token a step, none twice", .needs = "3a 3b 3c 3d", .run = run_3e,
          .expect = expect_3e},
     };
-    static const lab lab3 = {"lab3", "the KV cache", steps, sizeof steps / sizeof *steps};
+    static const lab lab3 = {"lab3", "the KV cache", steps, sizeof steps / sizeof *steps, false};
 
     return check_main(&lab3, argc, argv);
 }

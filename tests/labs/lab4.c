@@ -553,7 +553,7 @@ int main(int argc, char **argv)
         {.id = "4d", .points = 4, .title = "whichever kind the model has, in a cached pass", .needs = "4a 4b 4c", .run = run_4d,
          .expect = expect_4d},
     };
-    static const lab lab4 = {"lab4", "position offsets", steps, sizeof steps / sizeof *steps};
+    static const lab lab4 = {"lab4", "position offsets", steps, sizeof steps / sizeof *steps, false};
 
     return check_main(&lab4, argc, argv);
 }

@@ -1503,7 +1503,7 @@ int main(int argc, char **argv)
         {.id = "5e", .points = 3, .title = "the search with several beams, and one wide enough to be exhaustive", .needs = "5a 5b 5c 5d",
          .run = run_5e, .expect = expect_5e},
     };
-    static const lab lab5 = {"lab5", "beam search", steps, sizeof steps / sizeof *steps};
+    static const lab lab5 = {"lab5", "beam search", steps, sizeof steps / sizeof *steps, false};
 
     return check_main(&lab5, argc, argv);
 }

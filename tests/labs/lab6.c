@@ -977,7 +977,7 @@ int main(int argc, char **argv)
          .run = run_6c, .expect = expect_6c},
         {.id = "6d", .points = 2, .title = "how fast: the roofline", .needs = "", .run = run_6d, .expect = expect_6d},
     };
-    static const lab lab6 = {"lab6", "what it costs", steps, sizeof steps / sizeof *steps};
+    static const lab lab6 = {"lab6", "what it costs", steps, sizeof steps / sizeof *steps, false};
 
     return check_main(&lab6, argc, argv);
 }
