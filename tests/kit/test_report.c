@@ -30,7 +30,7 @@ static const step steps[] = {
     {.id = "9c", .title = "three", .needs = "9b"},
     {.id = "9d", .title = "four", .needs = ""},
 };
-static const lab lab9 = {"lab9", "a made-up lab", steps, 4};
+static const lab lab9 = {"lab9", "a made-up lab", steps, 4, false};
 
 static const result results[] = {
     {.step = &steps[0],
