@@ -102,8 +102,8 @@ ANSWERS := $(wildcard reference/lab*/*.c)
 # is what the check finds where no other answer is named. What is right doesn't depend on the answer: it's kept.
 define CHECK
 build/$2/$1: $$(call objects,$2,$(MODEL) $(KIT) tests/labs/$1.c $(filter-out reference/$(DIR_$1).c,$(ANSWERS))) \
-             build/$2/reference/$(DIR_$1)/answer.so
-	$$(CC) $$(CFLAGS) $$(FLAGS_$2) -rdynamic -Wl,-z,lazy,-rpath,'$$$$ORIGIN/reference/$(DIR_$1)' $$^ $$(LIBS) -o $$@
+             | build/$2/reference/$(DIR_$1)/answer.so
+	$$(CC) $$(CFLAGS) $$(FLAGS_$2) -rdynamic -Wl,-z,lazy,-rpath,'$$$$ORIGIN/reference/$(DIR_$1)' $$^ $$| $$(LIBS) -o $$@
 
 build/$2/$1.expected: build/$2/$1 $(wildcard data/models/*)
 	rm -f $$@.new
