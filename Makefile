@@ -152,7 +152,7 @@ build/mistakes/$1/%.c: tests/mistakes/$1/%.patch reference/$(DIR_$1).c
 	mkdir -p $$(@D)
 	patch --silent --output=$$@ reference/$(DIR_$1).c $$<
 
-build/mistakes/$1.rows: $(call compiled,$1,$(CHECKED)) build/double/$1 build/double/$1.expected tests/mistakes/$1.known
+build/mistakes/$1$(if $(ALL),-all).rows: $(call compiled,$1,$(CHECKED)) build/double/$1 build/double/$1.expected tests/mistakes/$1.known
 	build/double/$1 --expected build/double/$1.expected --check-mistakes $(call of_lab,$1,$(CHECKED)) >$$@.new
 	mv $$@.new $$@
 
@@ -167,7 +167,7 @@ build/variants/$1/%.row: build/double/tests/variants/$1/%/answer.so build/float/
 endef
 $(foreach lab,$(LABS),$(eval $(call MISTAKES_OF_LAB,$(lab))))
 
-mistakes: $(LABS:%=build/mistakes/%.rows)
+mistakes: $(LABS:%=build/mistakes/%$(if $(ALL),-all).rows)
 	awk -f tests/mistakes/table.awk $^
 
 known: $(LABS:%=build/mistakes/%.known)
