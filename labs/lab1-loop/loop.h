@@ -88,7 +88,8 @@ typedef enum { STOP_ERROR = -1, STOP_END_OF_TEXT, STOP_STRING, STOP_LENGTH, STOP
 /* Appends tokens to tokens [*n], which has room for n_ctx, until one of the reasons above holds. They are tested after
    each new token in this order: end of text, stop string, max_new_tokens reached, n_ctx tokens reached. Where
    max_new_tokens is 0, or the prompt already has n_ctx tokens, the answer is STOP_LENGTH or STOP_CONTEXT at once, and
-   the model doesn't run. The end-of-text token is appended and isn't shown. At the end, after an error too, the stream is finished.
+   the model doesn't run. The end-of-text token is appended and isn't shown. At the end, after an error too, the stream is
+   finished.
    Returns STOP_ERROR and a sentence for an empty prompt, for a prompt of more than n_ctx tokens (the sentence has both
    numbers), for max_new_tokens below 0, and when next, choose or the stream fails. */
 stop_reason generate(const loop *g, int *tokens, int *n, failure *f);
